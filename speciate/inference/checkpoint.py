@@ -43,15 +43,10 @@ class ModelConfig(BaseModel):
 
     architectures: tuple[str, ...]
     vocab_size: int = Field(ge=2, le=1_000_000)
-    """V."""
     hidden_size: int = Field(ge=2, le=16384)
-    """D."""
     intermediate_size: int = Field(ge=1, le=65536)
-    """F, the width of the feed-forward part."""
     num_hidden_layers: int = Field(ge=1, le=200)
-    """L."""
     num_attention_heads: int = Field(ge=1, le=256)
-    """H."""
     num_key_value_heads: int = Field(ge=1, le=256)
     """K, a divisor of H."""
     head_dim: int = Field(ge=2, le=1024, multiple_of=2)
@@ -106,9 +101,7 @@ class Checkpoint:
     """Contents of a checkpoint folder."""
 
     folder: Path
-    """The folder."""
     config: ModelConfig
-    """Shape of the model."""
     tensors: dict[str, Array]
     """Weights by Hugging Face's names, float32."""
     eos_ids: tuple[int, ...]

@@ -35,13 +35,10 @@ class SamplingParams:
     """Sampling parameters of a request."""
 
     n: int = 1
-    """Completions."""
     max_tokens: int = 16
-    """Longest completion."""
     temperature: float = 1.0
     """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = 1.0
-    """Nucleus mass."""
     seed: int = 0
     """Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests."""
     tops: int = 0
@@ -69,9 +66,7 @@ class GenerationRequest:
     """A prompt with the state of its completions."""
 
     prompt: tuple[int, ...]
-    """Token ids."""
     params: SamplingParams
-    """Sampling parameters."""
     stops: Callable[[int, int], bool] | None = None
     """Called with index and token of every sampled token; ends that completion by returning True."""
     sampled: dict[int, SampledCompletion] = field(default_factory=dict)

@@ -14,13 +14,10 @@ class ModelCounters:
     """Totals of one model since the start."""
 
     requests: int = 0
-    """Answered requests."""
     refused: int = 0
     """Refused or failed requests."""
     prompt_tokens: int = 0
-    """Tokens of prompts."""
     generation_tokens: int = 0
-    """Sampled tokens."""
     seconds: float = 0.0
     """Sum of the times from request to response."""
 

@@ -61,13 +61,11 @@ class SamplingRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     model: str
-    """A model that ``/v1/models`` lists."""
     n: int = Field(default=1, ge=1, le=MAX_N)
     """Completions of each prompt."""
     temperature: float = Field(default=1.0, ge=0, le=100)
     """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus mass."""
     repetition_penalty: float = Field(default=1.0, gt=0, le=10)
     """Factor against tokens of prompt and completion (arXiv:1909.05858); 1 for none."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
@@ -75,7 +73,6 @@ class SamplingRequest(BaseModel):
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
     """Strings that end a completion and are not part of it."""
     return_token_ids: bool = False
-    """True to report the ids of the sampled tokens."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,7 +102,6 @@ class CompletionRequest(SamplingRequest):
     )
     """One or several prompts, as texts or token ids."""
     max_tokens: int = Field(default=DEFAULT_MAX_TOKENS, ge=1)
-    """Longest completion."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOPS)
     """Likeliest tokens to report at every position beside the sampled one; None reports nothing."""
 
@@ -130,13 +126,11 @@ class ChatRequest(SamplingRequest):
     """``POST /v1/chat/completions``."""
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
-    """The conversation."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest completion; by default the rest of the model's context."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """Newer name of ``max_tokens``."""
     logprobs: bool = False
-    """True to report log-probabilities."""
     top_logprobs: int = Field(default=0, ge=0, le=MAX_TOPS)
     """Likeliest tokens to report at every position."""
     add_generation_prompt: bool = True

@@ -47,7 +47,6 @@ class BundledSet:
     """A bundled problem set."""
 
     title: str
-    """Title, one line."""
     problems: Mapping[str, Path]
     """Directories of its problems by slug, in order."""
 

@@ -65,13 +65,10 @@ class Edit:
     """One SEARCH/REPLACE block."""
 
     search: list[str] = field(default_factory=list)
-    """Lines to find."""
     replace: list[str] = field(default_factory=list)
-    """Lines that replace them."""
     section: int = 0
     """Number of separator lines before it, outside of blocks."""
     complete: bool = False
-    """True if its end was found."""
     file: str | None = None
     """File of the last heading above it, outside of blocks; None without a heading."""
 

@@ -28,7 +28,6 @@ class Fenced:
     info: str
     """Label of the opening fence, in lower case."""
     text: str
-    """Content."""
     section: int
     """Number of separator lines before it, outside of blocks."""
 

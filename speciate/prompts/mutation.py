@@ -98,15 +98,12 @@ class _PromptParts:
     """Parts of a prompt that may be dropped or cut."""
 
     problem: str
-    """The problem."""
     others: tuple[str, ...]
     """Further programs, most useful first."""
     parent: str
     """The program to change, or empty."""
     feedback: tuple[str, ...]
-    """Feedback texts of its evaluation."""
     causes: tuple[str, ...]
-    """Causes of recent failures."""
 
 
 class _Writer:

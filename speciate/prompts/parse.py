@@ -79,7 +79,6 @@ class Answer:
     program: str
     """Program text (or data document); empty if a rejected one cannot be stored."""
     failure: Failure | None = None
-    """The rejection, or None."""
 
 
 def parse_completion(

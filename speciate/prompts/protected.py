@@ -30,7 +30,6 @@ class Kept(NamedTuple):
     """A child with protected text from its parent."""
 
     text: str
-    """The child."""
     difference: str = ""
     """What the restored text replaced, for people; empty if nothing."""
 

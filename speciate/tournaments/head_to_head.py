@@ -21,7 +21,6 @@ class _Competitor(NamedTuple):
     method: str | None = None
     """Training method, if several training runs are compared."""
     training_seed: int | None = None
-    """Seed of the training run."""
 
     @property
     def label(self) -> str:

@@ -1,95 +1,66 @@
 """Advantage estimators: map the rewards of a prompt group to one number for each rollout.
 
-All take the same arguments and return ``Advantages``; ``ESTIMATORS`` lists them. A *group* is the set of rollouts of
-one prompt. Rewards lie in [0, 1], higher is better; a positive advantage makes a rollout more likely.
+``ESTIMATORS`` lists them. A *group* is the set of rollouts of one prompt. Rewards lie in [0, 1], higher is better; a
+positive advantage makes a rollout more likely.
 
 Sources: Bahlous-Boldi et al., "Vector Policy Optimization", arXiv 2605.22817 (VPO and its baselines); Shao et al.,
 "DeepSeekMath", arXiv 2402.03300, section 4 (GRPO); arXiv 2602.02710 (MaxRL); Bagirov et al. 2025 (Max-at-K); arXiv
-2601.16175 (entropic); arXiv 2505.15201 (PKPO). Vector Max-at-K is ours: ``docs/evidence/vector-max-at-k.md``.
+2601.16175 (entropic); Walder and Karkhanis, "Pass@K Policy Optimization", arXiv 2505.15201, section 4 (PKPO with the
+k−1 leave-one-out baseline); Liu et al., arXiv 2503.20783 (Dr. GRPO, with which it is blended); arXiv 2605.07039
+(PACEvolve++: PKPO's share rises from 0 to 0.8 over 200 steps). Vector Max-at-K is ours:
+``docs/evidence/vector-max-at-k.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from math import comb
 from typing import Protocol
 
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.entropic import entropic
-from speciate.training.leave_one_out import choose_kappa, leave_one_out
-from speciate.training.pkpo import pkpo
 from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
 from speciate.training.weightings import draw_weightings
 
-
-class Estimator(Protocol):
-    """Function from rewards to advantages."""
-
-    def __call__(
-        self, rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-    ) -> Advantages:
-        """Return the advantages of a batch.
-
-        Args:
-            rewards: Shape (B, m, k), float64 in [0, 1]; rows of missing answers are zero.
-            groups: Shape (B,): the group of each rollout, any integers.
-            config: Configuration; None means the paper's defaults.
-            rng: Source of all randomness.
-
-        Raises:
-            InvalidInputError: Shapes do not fit, rewards are not finite or out of range, a group is too small, or the
-                estimator requires m = 1.
-        """
-        ...
+Formula = Callable[[RewardBatch, EstimatorConfig, np.random.Generator], Advantages]
+"""Function of checked rewards; ``ESTIMATORS`` checks them."""
 
 
-def grpo(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def grpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GRPO: the fixed scalarization w*ᵀr, standardised within the group (arXiv 2402.03300, section 4.1). m = 1."""
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     return batch.standardised(batch.answers @ batch.scalarization(config))
 
 
-def gdpo(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def gdpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GDPO: GRPO's advantage of each component, averaged over the k components by the weights w*. m = 1.
 
     The standardisation of these sums over the batch (arXiv 2601.05242) is left out.
     """
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     weights = batch.scalarization(config)
     columns = [batch.standardised(batch.answers[:, i]).values for i in range(batch.dimensions)]
     values = np.average(columns, axis=0, weights=weights)
     return Advantages(values, batch.diagnostics(batch.answers @ weights, values))
 
 
-def maxrl(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """MaxRL: w*ᵀr, centred and divided by the group's mean instead of its deviation (arXiv 2602.02710). m = 1."""
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
     values = np.where(batch.flat(scores), 0.0, (scores - mean) / (mean + config.epsilon))
     return Advantages(values, batch.diagnostics(scores, values))
 
 
-def random_weighting(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GRPO with one weighting w ~ Dir(α) for each group, unknown to the policy (arXiv 2605.22817, section 4). m = 1."""
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     drawn = draw_weightings(batch.count, 1, batch.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng)[:, 0]
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, drawn[batch.index]))
 
 
-def goal_conditioned(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def goal_conditioned(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GRPO with the weighting in the group's prompt (arXiv 2605.22817, section 4). m = 1."""
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     expected = (batch.count, batch.dimensions)
     goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
     if goals.shape != expected:
@@ -100,23 +71,17 @@ def goal_conditioned(
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, goals[batch.index]))
 
 
-def multi_rlvr(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def multi_rlvr(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """Multi-RLVR: the sum of w*ᵀr over a rollout's answers, standardised (arXiv 2605.22817, section 4)."""
-    batch, config = RewardBatch(rewards, groups), config or EstimatorConfig()
     return batch.standardised((batch.rewards @ batch.scalarization(config)).sum(axis=1))
 
 
-def vpo(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def vpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """VPO: (1/K) Σ_j max_s w_jᵀ r_s with w_1..w_K ~ Dir(α), standardised (arXiv 2605.22817, section 3).
 
     The inner maximum rewards a set of answers with a specialist for every trade-off. All rollouts of a group share the
     weightings, which makes them comparable (common random numbers). With m = 1 it is E_w[wᵀr].
     """
-    batch, config = RewardBatch(rewards, groups), config or EstimatorConfig()
     scores = np.empty(len(batch.rewards))
     for members, weightings in batch.weightings(config, rng):
         # (groups, rollouts × answers, k) @ (groups, k, K): one product for all groups of a size.
@@ -127,11 +92,8 @@ def vpo(
     return batch.standardised(scores)
 
 
-def max_at_k(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """Max-at-K: each answer's share in E[max of κ answers] under w*, leave-one-out (Bagirov et al. 2025). m = 1."""
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     shares = np.empty(len(batch.rewards))
     for members in batch.by_size:
@@ -139,15 +101,12 @@ def max_at_k(
     return batch.scaled(scores, shares, config.norm)
 
 
-def vector_max_at_k(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def vector_max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """Vector Max-at-K (ours): Max-at-K's credit under each of K weightings w ~ Dir(α), averaged over them. m = 1.
 
     Without normalisation the estimator is unbiased for ∇ E_w E[max of κ samples of wᵀr]. Every answer is credited for
     its contribution to the group's coverage, whereas VPO scores a whole set of answers.
     """
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     shares = np.empty(len(batch.rewards))
     for members, weightings in batch.weightings(config, rng):
         points = weightings @ batch.answers[members].transpose(0, 2, 1)  # (groups, K, n)
@@ -155,20 +114,104 @@ def vector_max_at_k(
     return batch.scaled(batch.answers.max(axis=1), shares, config.norm)
 
 
-ESTIMATORS: dict[str, Estimator] = {
-    "grpo": grpo,
-    "gdpo": gdpo,
-    "maxrl": maxrl,
-    "max_at_k": max_at_k,
-    "random_weighting": random_weighting,
-    "goal_conditioned": goal_conditioned,
-    "multi_rlvr": multi_rlvr,
-    "vpo": vpo,
-    "vector_max_at_k": vector_max_at_k,
-    "entropic": entropic,
-    "pkpo": pkpo,
-}
-"""Every estimator by name."""
+def pkpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+    """PKPO of w*ᵀr with share α beside Dr. GRPO with 1 − α. m = 1.
+
+    An answer's PKPO value is (κ/n) · E[max(x_i, max S) − max S] over the random (κ−1)-subsets S of the others; with
+    κ = 1 it is x_i minus the mean of the others, over n. Dr. GRPO is x_i minus the mean of the group, undivided.
+    """
+    scores = batch.answers @ batch.scalarization(config)
+    share = annealed_share(config)
+    values = (1.0 - share) * (scores - batch.group_mean(scores))
+    for members in batch.by_size:
+        size = members.shape[1]
+        kappa = choose_kappa(config, size)
+        values[members] += share * kappa / size * leave_one_out(scores[members], kappa, max(kappa - 1, 1))
+    return batch.unscaled(scores, values)
+
+
+def annealed_share(config: EstimatorConfig) -> float:
+    """Return α, the share of PKPO at the configuration's step."""
+    return config.blend * (min(1.0, config.step / config.anneal) if config.anneal else 1.0)
+
+
+def choose_kappa(config: EstimatorConfig, size: int) -> int:
+    """Return κ for groups of ``size`` answers."""
+    kappa = min(8, max(size // 2, 1)) if config.kappa is None else config.kappa
+    if kappa > size - 1:
+        raise InvalidInputError(
+            f"kappa = {kappa} in a group of {size} answers: expected at most {size - 1}, since one answer is left out.",
+            remedy="Choose a smaller kappa (between 2 and half the group), or larger groups.",
+        )
+    return kappa
+
+
+def leave_one_out(scores: FloatArray, kappa: int, baseline: int | None = None) -> FloatArray:
+    """Return each answer's leave-one-out credit for the expected maximum of κ answers; scores have shape (..., n).
+
+    The credit of answer i is E[max(x_i, max of a random (κ−1)-subset of the others)] − E[max of a random b-subset of
+    the others]: a baseline that does not depend on x_i, so that the policy gradient stays unbiased. 1 ≤ κ, b ≤ n − 1;
+    without ``baseline``, b is κ.
+    """
+    order = np.argsort(scores, axis=-1, kind="stable")
+    ascending = np.take_along_axis(scores, order, axis=-1)
+    shares = ascending @ _credit_matrix(scores.shape[-1], kappa, kappa if baseline is None else baseline).T
+    result = np.empty_like(shares)
+    np.put_along_axis(result, order, shares, axis=-1)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _credit_matrix(size: int, kappa: int, baseline: int) -> FloatArray:
+    """Return the (n, n) matrix that maps ascending scores to the shares of the same ranks."""
+    matrix = np.zeros((size, size))
+    joined, left_out = comb(size - 1, kappa - 1), comb(size - 1, baseline)
+    for rank in range(size):
+        matrix[rank, rank] = comb(rank, kappa - 1) / joined
+        for other in range(size):
+            if other == rank:
+                continue
+            if other > rank and kappa >= 2:
+                matrix[rank, other] += comb(other - 1, kappa - 2) / joined
+            below = other - (other > rank)
+            matrix[rank, other] -= comb(below, baseline - 1) / left_out
+    matrix.setflags(write=False)
+    return matrix
+
+
+class Estimator(Protocol):
+    """Function from rewards to advantages.
+
+    ``rewards`` have shape (B, m, k), in [0, 1], with zeros for missing answers; ``groups`` (B,) are the groups of the
+    rollouts, any integers. Without ``config`` the papers' defaults apply.
+    """
+
+    def __call__(
+        self, rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
+    ) -> Advantages: ...
+
+
+def _estimator(formula: Formula, *, single: bool) -> Estimator:
+    def advantages(
+        rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
+    ) -> Advantages:
+        return formula(RewardBatch(rewards, groups, single=single), config or EstimatorConfig(), rng)
+
+    return advantages
+
 
 MULTI_ANSWER = frozenset({"multi_rlvr", "vpo"})
 """Estimators for rollouts with several answers; the others require m = 1."""
+
+_FORMULAS: dict[str, Formula] = {
+    each.__name__: each
+    for each in (
+        grpo, gdpo, maxrl, max_at_k, random_weighting, goal_conditioned, multi_rlvr, vpo, vector_max_at_k, entropic,
+        pkpo,
+    )
+}  # fmt: skip
+
+ESTIMATORS: dict[str, Estimator] = {
+    name: _estimator(formula, single=name not in MULTI_ANSWER) for name, formula in _FORMULAS.items()
+}
+"""Every estimator by name."""

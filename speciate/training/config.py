@@ -10,7 +10,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PromptStyle
 from speciate.domain.suggestions import did_you_mean
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
-from speciate.training.reward_batch import EstimatorConfig
+from speciate.training.reward_batch import EstimatorConfig, check_fields
 
 _SEEDS: Final = 1 << 32
 
@@ -44,16 +44,16 @@ class LossConfig:
     """Weight of the tokens' mean entropy in the objective."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip < 1:
-            raise InvalidInputError(f"clip = {self.clip}: expected a number between 0 and 1.")
-        for name in ("clip_cov", "kl_cov"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a share of the tokens, 0 to 1.")
-        if not -inf < self.cov_range[0] <= self.cov_range[1] < inf:
-            raise InvalidInputError(f"cov_range = {self.cov_range}: expected two finite numbers, the lower end first.")
-        for name in ("kl_cov_coefficient", "entropy_bonus"):
-            if not isfinite(getattr(self, name)):
-                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a finite number.")
+        low, high = self.cov_range
+        check_fields(
+            self,
+            clip=(0 < self.clip < 1, "a number between 0 and 1"),
+            clip_cov=(0 <= self.clip_cov <= 1, "a share of the tokens, 0 to 1"),
+            kl_cov=(0 <= self.kl_cov <= 1, "a share of the tokens, 0 to 1"),
+            cov_range=(-inf < low <= high < inf, "two finite numbers, the lower end first"),
+            kl_cov_coefficient=(isfinite(self.kl_cov_coefficient), "a finite number"),
+            entropy_bonus=(isfinite(self.entropy_bonus), "a finite number"),
+        )
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,6 @@ class TrainConfig:
                 remedy=did_you_mean(self.method, ESTIMATORS) or f"Methods: {', '.join(ESTIMATORS)}.",
             )
         self._check_numbers()
-        if self.group < 2:
-            raise InvalidInputError(f"group = {self.group}: expected at least 2, since rollouts are compared.")
         self._check_batch()
         if self.loss.kl_cov > 0 and self.updates == 1:
             raise InvalidInputError(
@@ -125,8 +123,6 @@ class TrainConfig:
                 " that wrote the rollouts, which only further updates leave.",
                 remedy="Set updates to 2 or more, or loss.kl_cov to 0.",
             )
-        if not 0 <= self.mutation_share < 1:
-            raise InvalidInputError(f"mutation_share = {self.mutation_share}: expected 0 to 1, and not 1.")
         if self.use_engine and self.use_vllm:
             raise InvalidInputError("use_engine excludes use_vllm: set one of them to false.")
 
@@ -146,13 +142,15 @@ class TrainConfig:
     def _check_numbers(self) -> None:
         least = dict.fromkeys(("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"), 1)
         least |= dict.fromkeys(("kl", "mutation_kl", "lora_rank", "micro_batch"), 0)
-        for name, smallest in least.items():
-            if not smallest <= getattr(self, name) < inf:
-                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected at least {smallest}.")
+        check_fields(self, **{n: (m <= getattr(self, n) < inf, f"at least {m}") for n, m in least.items()})
         check_seed(self.seed)
-        for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < inf:
-                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a positive number.")
+        check_fields(
+            self,
+            learning_rate=(0 < self.learning_rate < inf, "a positive number"),
+            temperature=(0 < self.temperature < inf, "a positive number"),
+            group=(self.group >= 2, "at least 2, since rollouts are compared"),
+            mutation_share=(0 <= self.mutation_share < 1, "0 to 1, and not 1"),
+        )
 
     @classmethod
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:

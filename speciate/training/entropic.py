@@ -12,16 +12,14 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
+from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, RewardBatch
 
 _BISECTIONS: Final = 60
 _MOST: Final = 60.0
 """Largest β times the range of a group: exp(−60) no longer changes a sum of doubles."""
 
 
-def entropic(
-    rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-) -> Advantages:
+def entropic(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """Entropic advantages w_i − 1 with w_i = exp(βr_i) / mean_{j≠i} exp(βr_j) and r = w*ᵀr. m = 1.
 
     β is set in every group so that KL(softmax(βr) ‖ uniform) = ``entropic_kl``: the objective then does not depend on
@@ -29,7 +27,6 @@ def entropic(
     A group needs 3 answers: with 2, the better one's weight would have no bound. For the same reason ``entropic_kl``
     must be less than ln n, the divergence of a softmax that weighs one of n answers only.
     """
-    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     values = np.zeros(len(scores))
     for members in batch.by_size:

@@ -19,7 +19,7 @@ from speciate.policies.endpoint_check import adapter_name
 from speciate.policies.export import OPTIMIZER
 from speciate.policies.manifest import Manifest, read_manifest, weights_digest, write_manifest
 from speciate.ports.learner import LearningTask
-from speciate.training.models import library_versions, load_model
+from speciate.training.models import library_versions, load_model, lora_config
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,7 @@ class Weights:
     model: Any
     """The model, with its adapter if it learns one."""
     tokenizer: Any
-    """Its tokenizer."""
     folder: Path
-    """Its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,11 @@ def load_weights(learned: Path, task: LearningTask, device: str, *, base: bool =
 
 
 def _with_adapter(model: Any, folder: Path | None, rank: int) -> Any:
-    from peft import LoraConfig, PeftModel, get_peft_model
+    from peft import PeftModel, get_peft_model
 
     if folder is not None:
         return PeftModel.from_pretrained(model, folder, is_trainable=True)
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    return get_peft_model(model, lora_config(rank))
 
 
 def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | None:

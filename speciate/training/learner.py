@@ -23,7 +23,7 @@ from speciate.ports.learner import LearnedCheckpoint, LearningTask
 from speciate.prompts.compact import opening_of
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights, optimizer_state
-from speciate.training.losses import low_variance_kl
+from speciate.training.losses import logps_and_entropies, low_variance_kl
 from speciate.training.models import chat_text
 from speciate.training.reward_batch import EstimatorConfig
 
@@ -46,7 +46,6 @@ class _Rows:
     sampled: torch.Tensor
     """Log-probabilities that the sampler reported at the same places, shape (B, L − 1)."""
     groups: np.ndarray[Any, np.dtype[np.int64]]
-    """Group of each row."""
     ages: torch.Tensor
     """Steps between the version that wrote the row and the parent."""
     rewards: list[np.ndarray[Any, np.dtype[np.float64]]]
@@ -176,9 +175,7 @@ def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Te
     """Return log-probabilities and entropies at every place, shape (b, L − 1); zero outside completions."""
     ids, written = rows.ids[part], rows.written[part]
     logits = model(input_ids=ids, attention_mask=rows.mask[part]).logits[:, :-1].float()
-    every = torch.log_softmax(logits, dim=-1)
-    logps = every.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
-    entropies = -(every.exp() * every).sum(-1)
+    logps, entropies = logps_and_entropies(logits, ids[:, 1:])
     return logps * written, entropies * written
 
 

@@ -58,6 +58,12 @@ def token_covariances(logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor
     return centred * (spread - (spread * mask).sum() / count) * mask
 
 
+def logps_and_entropies(logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return tokens' log-probabilities and their distributions' entropies in nats, (B, T); logits are (B, T, V)."""
+    every = torch.log_softmax(logits, dim=-1)
+    return every.gather(2, ids.unsqueeze(2)).squeeze(2), -(every.exp() * every).sum(-1)
+
+
 def low_variance_kl(logps: Tensor, reference_logps: Tensor) -> Tensor:
     """Return the k3 estimate of KL(policy ‖ reference) at every token, shape (B, T), ≥ 0 (Schulman 2020)."""
     difference = reference_logps - logps

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
@@ -112,6 +112,13 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str =
     """Return a chat prompt as the model reads it, ready for the reply or for its continuation after ``opening``."""
     text: str = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, tokenize=False)
     return text + opening
+
+
+def lora_config(rank: int) -> Any:
+    """Return PEFT's configuration of a new adapter."""
+    from peft import LoraConfig
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def library_versions() -> dict[str, str]:

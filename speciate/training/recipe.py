@@ -27,7 +27,7 @@ from speciate.training.advantages import ESTIMATORS
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
-from speciate.training.models import library_versions, load_model, writing
+from speciate.training.models import library_versions, load_model, lora_config, writing
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
 from speciate.training.trainer import VectorTrainer, is_complete, token_bytes, trl_arguments
 
@@ -169,7 +169,7 @@ def train_policy(
                 token_bytes=token_bytes(model.config.get_text_config()),
             ),
             callbacks=[watch],
-            peft_config=_lora(config),
+            peft_config=lora_config(config.lora_rank) if config.lora_rank else None,
         )
         trainer.remove_callback(PrinterCallback)
         last = last_checkpoint(folder)
@@ -256,14 +256,9 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
             raise ConflictError(
                 f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove the folder."
             )
-    else:
-        _refuse_filled(folder)
-    return complete
-
-
-def _refuse_filled(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
+    return complete
 
 
 def _write_identity(identity: dict[str, Any], folder: Path) -> None:
@@ -333,16 +328,6 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _is_ours(name: str, value: object) -> bool:
     return isinstance(value, int | float) and (name.startswith("speciate/") or name in _MEASURED)
-
-
-def _lora(config: TrainConfig) -> Any:
-    if config.lora_rank == 0:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
 
 
 class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see

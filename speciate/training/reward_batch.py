@@ -34,6 +34,13 @@ class Norm(StrEnum):
     """Nothing: the estimator is unbiased."""
 
 
+def check_fields(config: object, **checks: tuple[bool, str]) -> None:
+    """Refuse a configuration whose field fails its check; the text says what is expected."""
+    for name, (valid, expected) in checks.items():
+        if not valid:
+            raise InvalidInputError(f"{name} = {getattr(config, name)}: expected {expected}.")
+
+
 @dataclass(frozen=True)
 class EstimatorConfig:
     """Options of the estimators. Every default is the paper's; an estimator ignores fields that it does not use."""
@@ -66,22 +73,22 @@ class EstimatorConfig:
     """Updates before this one, from which ``pkpo`` computes α."""
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise InvalidInputError(f"draws = {self.draws}: expected at least 1 weighting.")
-        if not 0 < self.alpha < inf:
-            raise InvalidInputError(f"alpha = {self.alpha}: expected a positive concentration.")
-        if self.kappa is not None and self.kappa < 1:
-            raise InvalidInputError(f"kappa = {self.kappa}: expected at least 1.")
-        if not 0 <= self.epsilon < inf:
-            raise InvalidInputError(f"epsilon = {self.epsilon}: expected 0 or a positive number.")
-        if self.weights is not None and not (min(self.weights, default=-1.0) >= 0 and 0 < sum(self.weights) < inf):
-            raise InvalidInputError(f"weights = {self.weights}: expected finite numbers of at least 0, not all 0.")
-        if not 0 < self.entropic_kl < inf:
-            raise InvalidInputError(f"entropic_kl = {self.entropic_kl}: expected a positive number of nats.")
-        if not 0 <= self.blend <= 1:
-            raise InvalidInputError(f"blend = {self.blend}: expected a share, 0 to 1.")
-        if self.anneal < 0 or self.step < 0:
-            raise InvalidInputError(f"anneal = {self.anneal}, step = {self.step}: expected at least 0.")
+        weights = self.weights
+        check_fields(
+            self,
+            draws=(self.draws >= 1, "at least 1 weighting"),
+            alpha=(0 < self.alpha < inf, "a positive concentration"),
+            kappa=(self.kappa is None or self.kappa >= 1, "at least 1"),
+            epsilon=(0 <= self.epsilon < inf, "0 or a positive number"),
+            weights=(
+                weights is None or (min(weights, default=-1.0) >= 0 and 0 < sum(weights) < inf),
+                "finite numbers of at least 0, not all 0",
+            ),
+            entropic_kl=(0 < self.entropic_kl < inf, "a positive number of nats"),
+            blend=(0 <= self.blend <= 1, "a share, 0 to 1"),
+            anneal=(self.anneal >= 0, "at least 0"),
+            step=(self.step >= 0, "at least 0"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

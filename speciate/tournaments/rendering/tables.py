@@ -164,17 +164,8 @@ def _standings(report: Report) -> Section:
     standings = report.standings.standings
     note += withheld(each for s in standings for each in (s.pass_1, s.pass_k, s.best_k, s.ert, s.ert_tokens))
     rows = tuple(_standing(standing, several=k > 1) for standing in standings)
-    columns = (
-        "entrant",
-        ">runs",
-        ">missing",
-        ">unlocked",
-        ">pass@1",
-        *([f">pass@{k}"] if k > 1 else []),
-        f">best@{k}",
-        ">ERT",
-        ">ERT tokens",
-    )
+    several = [f">pass@{k}"] if k > 1 else []
+    columns = ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", *several, f">best@{k}", ">ERT", ">ERT tokens")
     return Section("standings", "Standings", note, columns, rows)
 
 

@@ -69,7 +69,6 @@ class Completions:
     policy: IntArray
     """Position of the policy in ``Entrant.policy_names``."""
     tokens: FloatArray
-    """Tokens of the completion."""
     surprise: FloatArray
     """Mean −log p of these tokens, NaN if unknown."""
     unreadable: BoolArray

@@ -27,11 +27,8 @@ class Strengths:
     strength: FloatArray
     """θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j if they do not tie."""
     low: FloatArray
-    """Lower ends of the intervals."""
     high: FloatArray
-    """Upper ends."""
     level: float
-    """Nominal coverage of each interval."""
     log_tie: float
     """η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie."""
     chances: FloatArray

@@ -36,9 +36,7 @@ class BudgetCurve:
     low: FloatArray
     """Lower end of the interval; NaN if the curves of all problems are equal."""
     high: FloatArray
-    """Upper end; NaN likewise."""
     level: float
-    """Nominal coverage."""
 
 
 def fit_budget_curve(

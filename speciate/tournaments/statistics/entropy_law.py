@@ -25,13 +25,11 @@ class EntropyLaw:
     a: float
     """Reward per unit of exp(H)."""
     b: float
-    """Intercept."""
     r_squared: float
     """Share of the reward's variance that the law explains."""
     r_squared_line: float
     """The same for a straight line in H; if it is as high, the data do not support the law."""
     points: int
-    """Fitted measurements."""
 
     @property
     def ceiling(self) -> float:

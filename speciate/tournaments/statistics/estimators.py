@@ -84,9 +84,7 @@ class Diversity:
     valid: float | None
     """Over the valid samples only, which can be very few. Read both numbers together."""
     n: int
-    """Samples."""
     n_valid: int
-    """Valid samples."""
 
 
 def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:

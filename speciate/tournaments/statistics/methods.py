@@ -39,23 +39,18 @@ class MethodTest:
     low: float | None
     """Lower end of the t interval of the difference; None with one run or without any variation."""
     high: float | None
-    """Upper end."""
     level: float
-    """Level of the interval."""
     p_value: float
     """Two-sided, of the permutation test."""
     smallest_p: float
     """Smallest p that so many training runs can reach, whatever their results."""
     paired: bool
-    """True if the runs are paired by training seed."""
     exact: bool
     """True if every permutation was enumerated, False if a random sample was drawn."""
     wins: int
     """Training seeds on which A is better; if unpaired, pairs of a run of A and a run of B."""
     ties: int
-    """Likewise, equal."""
     losses: int
-    """Likewise, A is worse."""
 
 
 def compare_methods(

@@ -26,7 +26,6 @@ class Ecdf:
     """The first censored cost, infinite if there is none. Beyond it the curve is a lower bound, because the censored
     run might have reached its target."""
     pairs: int
-    """Number of pairs."""
 
     def at(self, spent: float) -> float:
         steps = int(np.searchsorted(self.spent, spent, side="right"))

@@ -29,7 +29,6 @@ class SignFlip:
     p_value: float
     """Two-sided."""
     problems: int
-    """Number of pairs."""
     exact: bool
     """True if every sign pattern was enumerated, False if a random sample was drawn."""
 
@@ -87,13 +86,9 @@ class McNemar:
     """The two-by-two table of two policies with its exact test."""
 
     both: int
-    """Pairs where both succeeded."""
     only_a: int
-    """Pairs where only A succeeded."""
     only_b: int
-    """Pairs where only B succeeded."""
     neither: int
-    """Pairs where neither succeeded."""
     p_value: float
     """Two-sided binomial, of only_a among only_a + only_b with probability ½; 1 without such pairs."""
 

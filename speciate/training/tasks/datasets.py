@@ -70,7 +70,6 @@ class DatasetTask:
     max_tokens: int
     """Longest sensible answer in tokens."""
     pools: Mapping[Split, Sequence[Problem]]
-    """Problems of each split."""
     evaluator: EvaluatorClient | None
     """Evaluator that scores answers; None if nothing is scored."""
 

@@ -45,7 +45,6 @@ class MazeSize:
     items: tuple[int, int] = (3, 5)
     """Pieces of gold, and as many diamonds."""
     lava: tuple[int, int] = (3, 5)
-    """Cells of lava."""
     slack: int = 7
     """Steps of the budget beyond the longer of the two detours."""
     longest: int = 80
@@ -68,19 +67,13 @@ class Maze:
     """One maze."""
 
     side: int
-    """Cells along an edge."""
     open: frozenset[Cell]
     """Walkable cells, including lava."""
     start: Cell
-    """First cell of a route."""
     exit: Cell
-    """Last cell of a route."""
     gold: frozenset[Cell]
-    """Cells with gold."""
     diamonds: frozenset[Cell]
-    """Cells with diamonds."""
     lava: frozenset[Cell]
-    """Cells of lava."""
     budget: int
     """Maximum steps of a route."""
 

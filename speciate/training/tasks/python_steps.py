@@ -24,11 +24,8 @@ class Step:
     expression: str
     """Python over ``x``, with ``{k}`` for its number."""
     takes: str
-    """Type of ``x``."""
     gives: str
-    """Type of the result."""
     numbers: tuple[int, ...] = (0,)
-    """Values of ``k``."""
 
 
 STEPS: Final = (

@@ -25,11 +25,9 @@ class DatasetRow:
     """One row of a dataset's file, with checked access to its values by paths such as ``paragraphs.0.title``."""
 
     file: str
-    """Name of the file."""
     number: int
     """Line in a ``.jsonl`` file, else the row, counted from 1."""
     values: Mapping[str, object]
-    """The row itself."""
 
     def value(self, path: str) -> object:
         node: object = self.values

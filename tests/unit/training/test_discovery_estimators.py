@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.advantages import ESTIMATORS
-from speciate.training.pkpo import annealed_share
+from speciate.training.advantages import ESTIMATORS, annealed_share
 from speciate.training.reward_batch import EstimatorConfig
 
 rewards_of_a_group = st.lists(st.integers(0, 20), min_size=3, max_size=9).map(lambda ns: [n / 20 for n in ns])

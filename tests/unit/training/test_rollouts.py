@@ -16,12 +16,6 @@ def test_answers_beyond_m_are_dropped():
     assert stack_rollouts([[[1.0], [0.5], [0.2]]], answers=2, dimensions=1).rewards.tolist() == [[[1.0], [0.5]]]
 
 
-def test_repeats_earn_nothing():
-    stacked = stack_rollouts([[[1.0], [1.0], [0.5]]], answers=3, dimensions=1, keys=[["a", "a", "b"]])
-    assert stacked.rewards.tolist() == [[[1.0], [0.0], [0.5]]]
-    assert stacked.answered.tolist() == [[True, False, True]]
-
-
 def test_vectors_of_different_lengths_are_reported():
     with pytest.raises(InvalidInputError, match="answer 1 of rollout 1 has 3 rewards: expected 2"):
         stack_rollouts([[[0, 0]], [[0, 0], [0, 0, 0]]], answers=2, dimensions=2)
