@@ -21,6 +21,7 @@ Array = npt.NDArray[np.float32]
 ARCHITECTURES: Final = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 _MAX_BYTES: Final = 2 << 30
 _MAX_ROTATIONS: Final = 1 << 27
+EXPORT_AGAIN: Final = "Export or download the checkpoint again."
 _REMEDY: Final = "Other architectures and options need vLLM."
 _IMPLEMENTED: Final[dict[str, Any]] = {
     "rope type": "default",
@@ -155,18 +156,16 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path} cannot be read: {error.strerror}.", remedy="Pass a folder that save_pretrained wrote."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(
-            f"{path} is not JSON: {error}.", remedy="Export or download the checkpoint again."
-        ) from None
+        raise ConfigurationError(f"{path} is not JSON: {error}.", remedy=EXPORT_AGAIN) from None
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{path} is not a JSON object.", remedy="Export or download the checkpoint again.")
+        raise ConfigurationError(f"{path} is not a JSON object.", remedy=EXPORT_AGAIN)
     return value
 
 
 def _check_regular(path: Path) -> None:
     """Refuse devices and pipes, also behind links: reading them may never end. Raises ``OSError`` without a file."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ConfigurationError(f"{path} is not a regular file.", remedy="Export or download the checkpoint again.")
+        raise ConfigurationError(f"{path} is not a regular file.", remedy=EXPORT_AGAIN)
 
 
 def _check_supported(path: Path, config: dict[str, Any]) -> None:
@@ -208,9 +207,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         remedy = "Merge the shards into one file, or use vLLM." if sharded else "Convert the weights to safetensors."
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from None
     except SafetensorError as error:
-        raise ConfigurationError(
-            f"{path} is corrupt: {error}.", remedy="Export or download the checkpoint again."
-        ) from None
+        raise ConfigurationError(f"{path} is corrupt: {error}.", remedy=EXPORT_AGAIN) from None
     except MemoryError:
         raise ConfigurationError(
             f"{path} does not fit into memory ({path.stat().st_size} bytes, and as many again as float32).",

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError
-from speciate.inference.checkpoint import read_json
+from speciate.inference.checkpoint import EXPORT_AGAIN, read_json
 
 _LEAST_WIDEST: Final = 64
 """Lower bound of the characters per token: some tokenizers drop blanks, or have no long words."""
@@ -37,9 +37,7 @@ class TextTokenizer:
             self._tokenizer = Tokenizer.from_file(str(path))
         except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
             _raise_interrupts(error)
-            raise ConfigurationError(
-                f"{path} is not a tokenizer: {error}.", remedy="Export or download the checkpoint again."
-            ) from None
+            raise ConfigurationError(f"{path} is not a tokenizer: {error}.", remedy=EXPORT_AGAIN) from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         vocabulary = self._tokenizer.get_vocab()

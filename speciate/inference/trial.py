@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from speciate.domain.errors import ConfigurationError
+from speciate.inference.checkpoint import EXPORT_AGAIN
 
 _CPU_S: Final = 10
 _WALL_S: Final = 180.0
@@ -71,6 +72,4 @@ def try_texts(folder: Path) -> None:
         lines = tried.stderr.decode("utf-8", "replace").strip().splitlines()
         killed = f"end their process, or need more than {_CPU_S} s or {_BYTES >> 30} GiB for short texts"
         reason = killed if tried.returncode < 0 or not lines else f"fail: {lines[-1][:300]}"
-    raise ConfigurationError(
-        f"{folder}: its tokenizer and chat template {reason}.", remedy="Export or download the checkpoint again."
-    )
+    raise ConfigurationError(f"{folder}: its tokenizer and chat template {reason}.", remedy=EXPORT_AGAIN)

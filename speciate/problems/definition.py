@@ -24,7 +24,7 @@ from speciate.domain.target import Target
 from speciate.domain.unstorable import storage_errors
 from speciate.domain.validation import shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.problems.markers import marker_field_errors
+from speciate.prompts.evolve_blocks import MarkerError, find_blocks, has_stray_marker
 from speciate.prompts.template import template_field_errors
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
@@ -171,7 +171,7 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
             field_errors += _seed_field_errors(seed, definition)
-        field_errors += marker_field_errors(seed, where="seed_program")
+        field_errors += _marker_field_errors(seed, where="seed_program")
     evaluator = definition.get("evaluator")
     by_command = kind == ProblemKind.IN_PROCESS.value and definition.get("image") is not None  # any language
     if isinstance(evaluator, str) and evaluator.strip() and not by_command:
@@ -181,6 +181,23 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
         ]
         field_errors += next(filter(None, missing), [])
     return field_errors
+
+
+def _marker_field_errors(program: str, *, where: str) -> list[FieldError]:
+    try:
+        find_blocks(program)
+    except MarkerError as error:
+        return [FieldError(error.message, where, line=error.line)]
+    return []
+
+
+def stray_marker_note(program: str) -> str:
+    if not has_stray_marker(program):
+        return ""
+    return (
+        "the seed program contains EVOLVE-BLOCK-START, but on no line that holds only this mark and a comment sign:"
+        " nothing is protected"
+    )
 
 
 def _seed_field_errors(seed: str, definition: Mapping[str, Any]) -> list[FieldError]:

@@ -26,7 +26,7 @@ from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.failures import headline
-from speciate.prompts.python_source import defined_names, read_python
+from speciate.prompts.python_source import defined_names, is_text, read_python
 from speciate.prompts.render import secret_objectives
 from speciate.prompts.text import bounded, fenced
 
@@ -116,15 +116,11 @@ def _first_line(problem: Problem, base: str) -> str:
         call = re.search(rf"\b{problem.entry_point}\([\w, ]*\)", problem.description)
         return f"def {call[0]}:" if call else ""
     tree = read_python(textwrap.dedent(_changeable(base)))
-    nodes = [node for node in tree.body if not _is_text(node)] if isinstance(tree, ast.Module) else []
+    nodes = [node for node in tree.body if not is_text(node)] if isinstance(tree, ast.Module) else []
     if len(nodes) != 1 or not isinstance(nodes[0], ast.FunctionDef) or nodes[0].decorator_list:
         return ""
     nodes[0].body = [ast.Pass()]
     return ast.unparse(nodes[0]).partition("\n")[0]
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _existing(program: str, code: str) -> str:

@@ -86,17 +86,10 @@ def parse_completion(
 ) -> list[Answer]:
     """Return the answers of a completion.
 
-    Args:
-        text: The completion; that of a policy with the style ``prefilled`` continues an opened code block.
-        problem: Determines the kind of candidate.
-        policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
-        parent: Program to change; None stands for the problem's seed program, if there is one. Diffs are applied to it,
-            and its protected regions are kept.
-        finish_reason: Finish reason of the completion; ``length`` explains an incomplete last answer, ``REFUSED`` and
-            ``ONLY_REASONING`` say that the text is no answer.
-
-    Returns:
-        One to m answers in the order written. A completion without any gives one rejected answer.
+    There are one to m = ``policy.answers_per_rollout``, in the order written; a completion without any gives one
+    rejected answer. The completion of a policy with the style ``prefilled`` continues an opened code block. Diffs are
+    applied to the parent, or without one to the problem's seed program, and its protected regions are kept. The finish
+    reason ``length`` explains an incomplete last answer, ``REFUSED`` and ``ONLY_REASONING`` say that the text is none.
     """
     if finish_reason == REFUSED:
         return [Answer("", rejected(Reason.REFUSED, text))]

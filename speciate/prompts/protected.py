@@ -19,7 +19,7 @@ from speciate.prompts.evolve_blocks import (
     with_contents,
     without_markers,
 )
-from speciate.prompts.python_source import DEFINITIONS, bound_by, defined_names, names_of, read_python
+from speciate.prompts.python_source import DEFINITIONS, bound_by, defined_names, is_text, names_of, read_python
 from speciate.prompts.rejection import Reason, rejected
 
 _INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
@@ -220,7 +220,7 @@ def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | Non
         names = bound_by(node)
         if min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) <= end:
             return None  # two statements share a line
-        if not isinstance(node, ast.Import | ast.ImportFrom) and not _is_text(node):
+        if not isinstance(node, ast.Import | ast.ImportFrom) and not is_text(node):
             if not names or not (names <= protected or names.isdisjoint(protected)):
                 return None
             if names.isdisjoint(protected):
@@ -232,10 +232,6 @@ def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | Non
     if imports is None or not parts or (defined and not defined & seen):
         return None
     return ["".join(f"{line}\n" for line in imports) + "".join(parts).strip("\n") + "\n"]
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:

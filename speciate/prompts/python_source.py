@@ -77,6 +77,11 @@ def is_program(text: str) -> bool:
     return isinstance(tree, ast.Module) and any(not isinstance(node, _PASSIVE) for node in tree.body)
 
 
+def is_text(node: ast.stmt) -> bool:
+    """Return True for a docstring, or another constant without effect."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def defined_names(text: str) -> frozenset[str]:
     tree = read_python(text)
     if isinstance(tree, Failure):

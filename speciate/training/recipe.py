@@ -8,7 +8,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +28,9 @@ from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
 from speciate.training.models import library_versions, load_model, lora_config, writing
+from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
-from speciate.training.trainer import VectorTrainer, is_complete, token_bytes, trl_arguments
+from speciate.training.trainer import VectorTrainer, token_bytes, trl_arguments
 
 BASES: Final = {
     "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),
@@ -39,8 +40,6 @@ BASES: Final = {
 }
 """Configuration of the base of each generated task."""
 
-CHECKPOINTS: Final = "checkpoints"
-RUN: Final = "run.json"
 _DRAWN_EVERY: Final = 10
 _MEASURED: Final = {
     "entropy": "entropy",
@@ -151,7 +150,7 @@ def train_policy(
         processes = PartialState()
         processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
-            _write_identity(identity, folder)
+            write_identity(identity, folder)
         watch = _ProgressCallback(config, folder, progress)
         trainer = VectorTrainer(
             model=model,
@@ -219,11 +218,6 @@ def _manifest(
     )
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    checkpoints = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
-    return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-
-
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Return the measurements of every step from TRL's log."""
     curve = []
@@ -241,9 +235,9 @@ def as_json(config: TrainConfig) -> dict[str, Any]:
 
 def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool:
     """Return True if the folder holds the same run, complete; False if the run may start or resume there."""
-    written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
+    written, complete = identity_file(folder), (folder / MANIFEST).is_file()
     if complete or written.is_file():
-        recorded = read_manifest(folder).model_dump() if complete else _read_identity(written)
+        recorded = read_manifest(folder).model_dump() if complete else read_identity(written)
         # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
         recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
         # The first check does not know the digest of the problems yet.
@@ -259,32 +253,6 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
-
-
-def _write_identity(identity: dict[str, Any], folder: Path) -> None:
-    path = folder / CHECKPOINTS / RUN
-    draft = path.with_suffix(".new")
-    with writing(folder):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(json.dumps(identity), "utf-8")
-            draft.replace(path)
-        except OSError:  # leave an empty folder, in which a run may start
-            draft.unlink(missing_ok=True)
-            with suppress(OSError):
-                path.parent.rmdir()
-            raise
-
-
-def _read_identity(path: Path) -> dict[str, Any]:
-    try:
-        identity: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ConflictError(
-            f"{path}, which identifies the run in this folder, is not JSON: {error}.",
-            remedy="Choose another folder with --out, or remove that one.",
-        ) from None
-    return identity
 
 
 def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:

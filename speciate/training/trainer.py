@@ -14,7 +14,6 @@ signatures, since TRL may change them without notice.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
 from speciate.domain.candidate import Individual
-from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
@@ -42,6 +41,7 @@ from speciate.training.losses import low_variance_kl, token_losses
 from speciate.training.models import AT_ONCE, chat_text, writing
 from speciate.training.reward_batch import Advantages
 from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
+from speciate.training.run_files import read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 
@@ -54,8 +54,6 @@ HOOKS: Final = {
     "_save_checkpoint": ("model", "trial"),
 }
 """Overridden private methods of TRL's trainer, with the parameters that the overrides name."""
-
-STATE: Final = "speciate_state.json"
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
@@ -307,11 +305,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         }
         with writing(folder):
             super()._save_checkpoint(model, trial)
-            # Renamed into place: a checkpoint is complete when the files of all processes exist (``is_complete``).
-            path = state_file(folder, self.args.process_index)
-            draft = path.with_suffix(".new")
-            draft.write_text(json.dumps(state), "utf-8")
-            draft.replace(path)
+            # A checkpoint is complete when the files of all processes exist (``is_complete``).
+            write_json(state_file(folder, self.args.process_index), state)
 
     def restore(self, checkpoint: Path) -> None:
         """Restore the generator and the parents that were saved beside a checkpoint."""
@@ -321,36 +316,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write no model card: the manifest records the origin of a checkpoint."""
-
-
-def state_file(checkpoint: Path, process: int) -> Path:
-    """Return the file of a process's generator and parents in a checkpoint."""
-    return checkpoint / (STATE if process == 0 else f"{process}-{STATE}")
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """Return True if every process of the run has saved its part of a checkpoint."""
-    try:
-        processes = json.loads(state_file(checkpoint, 0).read_text("utf-8")).get("processes", 1)
-        for process in range(1, processes):
-            json.loads(state_file(checkpoint, process).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):  # after a power failure a file may be empty
-        return False
-    return True
-
-
-def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]:
-    """Return the state that a process saved in a complete checkpoint; ``ConflictError`` if their number differed."""
-    state: dict[str, Any] = json.loads(state_file(checkpoint, 0).read_text("utf-8"))
-    before = state.get("processes", 1)
-    if before != processes:
-        raise ConflictError(
-            f"{checkpoint} was saved by a training with {before} process(es), and this one has {processes}.",
-            remedy=f"Resume with {before} process(es), or start again in another folder (--out).",
-        )
-    if process:
-        state = json.loads(state_file(checkpoint, process).read_text("utf-8"))
-    return state
 
 
 def trl_arguments(

@@ -16,8 +16,8 @@ from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
+from speciate.problems.definition import stray_marker_note
 from speciate.problems.loader import with_own_names
-from speciate.problems.markers import stray_marker_note
 from speciate.runs.silent_failure import SilentFailure, describe_seed_failure, silent_failure
 from speciate.settings import load_settings
 

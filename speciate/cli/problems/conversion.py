@@ -23,7 +23,7 @@ from speciate.domain.limits import Limits
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Objective
 from speciate.domain.values import SLUG
-from speciate.problems.markers import stray_marker_note
+from speciate.problems.definition import stray_marker_note
 from speciate.runs.silent_failure import FALLBACK_ADVICE, METRIC_LISTS, reported_error, stated_failure
 
 

@@ -65,9 +65,8 @@ def compare_groups(
 ) -> tuple[MethodComparison, ...]:
     """Return every comparison of a method with the baseline method; tests appear when all runs have ended."""
     declared = schedule.declared
-    finished = not bool((results.state == PENDING).any())
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
-    measured = [_measure(schedule, results, a, b) for a, b in declared.method_comparisons]
+    measured = [_measure(schedule, results, a, b, extended_late) for a, b in declared.method_comparisons]
     tests = [
         compare_methods(*each.values, rng_for(schedule, _PURPOSE + i), paired=each.paired, level=LEVEL)
         if each.complete
@@ -77,10 +76,7 @@ def compare_groups(
     if not tests:
         return ()
     adjusted = holm([1.0 if test is None else test.p_value for test in tests]).tolist()
-    return tuple(
-        _comparison(declared, each, test, p, finished=finished, extended_late=extended_late)
-        for each, test, p in zip(measured, tests, adjusted, strict=True)
-    )
+    return tuple(_comparison(declared, each, test, p) for each, test, p in zip(measured, tests, adjusted, strict=True))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,6 +91,10 @@ class _Measured:
     """Of A and of B, shape (n_runs, n_problems)."""
     missing: int
     """(problem, seed) pairs excluded because a run failed or was cancelled."""
+    finished: bool
+    """True if every planned run has ended."""
+    extended_late: bool
+    """True if an amendment was made after runs had ended."""
 
     @property
     def paired(self) -> bool:
@@ -105,7 +105,7 @@ class _Measured:
         return all(values.size for values in self.values)
 
 
-def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGroup) -> _Measured:
+def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGroup, extended_late: bool) -> _Measured:
     index = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
     seen = {name: bool(results.ended[..., i].any()) for name, i in index.items()}
     complete_runs = [tuple(run for run in group.runs if seen[run.name]) for group in (a, b)]
@@ -122,17 +122,13 @@ def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGrou
         (a, b),
         (values.T[: len(complete_runs[0])], values.T[len(complete_runs[0]) :]),
         int(lost.sum()),
+        not bool((results.state == PENDING).any()),
+        extended_late,
     )
 
 
 def _comparison(
-    declared: Tournament,
-    measured: _Measured,
-    test: MethodTest | None,
-    adjusted: float,
-    *,
-    finished: bool,
-    extended_late: bool,
+    declared: Tournament, measured: _Measured, test: MethodTest | None, adjusted: float
 ) -> MethodComparison:
     a, b = measured.groups
     runs = [
@@ -142,8 +138,10 @@ def _comparison(
         )
         for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
     ]
-    final_test = test if finished else None  # like p-values, an interval that is inspected repeatedly loses its level
-    verdict, note = _verdict(declared, measured, test, adjusted, finished=finished, extended_late=extended_late)
+    final_test = (
+        test if measured.finished else None
+    )  # like p-values, an interval that is inspected repeatedly loses its level
+    verdict, note = _verdict(declared, measured, test, adjusted)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
     return MethodComparison(
         a=a.method,
@@ -170,32 +168,24 @@ def _comparison(
     )
 
 
-def _rates(measured: _Measured, test: MethodTest | None) -> tuple[dict[str, float], dict[str, float]]:
+def _rates(measured: _Measured, test: MethodTest | None) -> list[dict[str, float]]:
     if test is None:
-        return {}, {}
-    a, b = measured.groups
-    names = ([run.name for run in group.runs] for group in (a, b))
-    first, second = (
+        return [{}, {}]
+    names = ([run.name for run in group.runs] for group in measured.groups)
+    return [
         dict(zip(each, rates, strict=True)) for each, rates in zip(names, (test.rates_a, test.rates_b), strict=True)
-    )
-    return first, second
+    ]
 
 
 def _verdict(
-    declared: Tournament,
-    measured: _Measured,
-    test: MethodTest | None,
-    adjusted: float,
-    *,
-    finished: bool,
-    extended_late: bool,
+    declared: Tournament, measured: _Measured, test: MethodTest | None, adjusted: float
 ) -> tuple[Verdict, str]:
     if test is None:
-        verdict = Verdict.NOT_ENOUGH_EVIDENCE if finished else Verdict.UNFINISHED
+        verdict = Verdict.NOT_ENOUGH_EVIDENCE if measured.finished else Verdict.UNFINISHED
         return verdict, "no problem has a completed run of every training run"
-    if not finished:
+    if not measured.finished:
         return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
-    if extended_late:
+    if measured.extended_late:
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
     count = len(declared.method_comparisons)
     what = "sign-flip test over paired training seeds" if test.paired else "permutation test over training runs"

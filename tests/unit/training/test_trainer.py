@@ -191,8 +191,8 @@ def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
 
     from trl import GRPOTrainer
 
-    from speciate.training.recipe import last_checkpoint
     from speciate.training.rollouts import TrainingPopulations
+    from speciate.training.run_files import last_checkpoint
     from speciate.training.trainer import VectorTrainer
 
     def killed(path, text, *_):
@@ -217,8 +217,7 @@ def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_two_processes_needs_both(tmp_path):
     from speciate.domain.errors import ConflictError
-    from speciate.training.recipe import last_checkpoint
-    from speciate.training.trainer import read_state, state_file
+    from speciate.training.run_files import last_checkpoint, read_state, state_file
 
     checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
     checkpoint.mkdir(parents=True)
