@@ -50,7 +50,6 @@ def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
 
 
 def sections(text: str) -> list[str]:
-    """Return the parts of a text between separator lines, without blank ones."""
     parts = re.split(rf"(?m)^[ \t]*{SEPARATOR}[ \t]*$", text)
     return [part for part in parts if part.strip()]
 

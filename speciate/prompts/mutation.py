@@ -54,16 +54,9 @@ def build_prompt(
 
     A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
-    Args:
-        problem: The problem.
-        role: Write from scratch, or change ``parents[0]``.
-        parents: The parent to change, then those to recombine with it.
-        inspirations: Further programs to show, most useful first.
-        policy: Determines edit format, number of answers and length of the prompt.
-        rng: Draws the wording of the request and the order of the inspirations.
-        goal: Shape (k,): weighting of the rewards to aim for, summing to 1.
-        advice: Advice for the change, in a fence.
-        causes: Causes of recent failures, most frequent first; see ``frequent_causes``.
+    ``parents[0]`` is the program to change, the others are those to recombine with it; inspirations come most useful
+    first, causes (``frequent_causes``) most frequent first. ``goal`` (k,) is a weighting of the rewards to aim for,
+    summing to 1.
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
@@ -95,8 +88,6 @@ def build_prompt(
 
 @dataclass(frozen=True, slots=True)
 class _PromptParts:
-    """Parts of a prompt that may be dropped or cut."""
-
     problem: str
     others: tuple[str, ...]
     """Further programs, most useful first."""
@@ -107,8 +98,6 @@ class _PromptParts:
 
 
 class _Writer:
-    """Writes one prompt from given parts."""
-
     def __init__(
         self,
         problem: Problem,

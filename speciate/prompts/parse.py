@@ -325,7 +325,6 @@ def _may_be_python(block: Fenced, expected: Wanted) -> bool:
 
 
 def _plain_programs(text: str, *, several: bool) -> list[str]:
-    """Return the programs of a completion without fences."""
     parts = sections(text) if several and not is_program(text) else [text]
     return [part for part in map(repaired, parts) if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
 

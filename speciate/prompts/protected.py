@@ -42,9 +42,8 @@ def keep_protected(base: str, child: str) -> str | Failure:
     are undone, and new imports move into a region. A base without regions protects nothing, and its child may not add
     markers, because a policy must not decide what its descendants may change.
 
-    Returns:
-        The child, or the failure ``protected_region_changed``: the place of some text is not certain, or only protected
-        text was changed.
+    The failure is ``protected_region_changed``: the place of some text is not certain, or only protected text was
+    changed.
     """
     restored = restore(base, child)
     if isinstance(restored, Failure):

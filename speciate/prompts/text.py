@@ -16,7 +16,6 @@ _SEPARATOR: Final = "\n\n"
 
 
 def unstorable(text: str) -> str | None:
-    """Return the reason why PostgreSQL or UTF-8 cannot store a text, or None."""
     match = UNSTORABLE.search(text)
     if match is None:
         return None

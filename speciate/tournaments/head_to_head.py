@@ -13,8 +13,6 @@ _INDEPENDENT: Final = "best_of_n"
 
 
 class _Competitor(NamedTuple):
-    """A policy of the head-to-head."""
-
     policy: str
     rival: str | None
     """Policy to compare with in every group; None for a policy of the baseline."""

@@ -136,7 +136,6 @@ def annealed_share(config: EstimatorConfig) -> float:
 
 
 def choose_kappa(config: EstimatorConfig, size: int) -> int:
-    """Return κ for groups of ``size`` answers."""
     kappa = min(8, max(size // 2, 1)) if config.kappa is None else config.kappa
     if kappa > size - 1:
         raise InvalidInputError(

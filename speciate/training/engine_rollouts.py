@@ -55,14 +55,10 @@ def write_rollouts(
     seed: int,
     rules: Sequence[Rule | None] = (),
 ) -> list[list[int]]:
-    """Return a rollout for each prompt, including the token that ends it.
+    """Return a rollout for each prompt (token ids, number of answers, longest rollout), with the token that ends it.
 
-    Args:
-        model: A Llama or Qwen2 model of transformers, on the CPU; with an adapter of PEFT or without.
-        prompts: Token ids, number of answers, and longest rollout in tokens.
-        close: Token that closes an answer, so that the last answer's ends the rollout; None without such a token.
-        end: Token that ends any rollout.
-        rules: Further rules that end rollouts, one for each prompt, shared by equal prompts; may be empty.
+    The model is a Llama or Qwen2 of transformers, with an adapter of PEFT or without. A rollout ends with the token
+    ``end``, with the ``close`` of its last answer, or by its rule in ``rules``, which equal prompts share.
     """
     checkpoint = _checkpoint(model, end)
     try:

@@ -59,10 +59,7 @@ def base_folder(learned: Path, policy: Policy) -> Path:
 
 
 def load_weights(learned: Path, task: LearningTask, device: str, *, base: bool = False) -> Weights:
-    """Load the parent version of a step, or with ``base`` the policy that the run began with.
-
-    Missing weights, or others than the policy's, raise ``LearningError``.
-    """
+    """Load the parent version of a step, or with ``base`` the policy that the run began with."""
     first = base_folder(learned, task.base)
     policy = task.base if base or task.step == 0 else task.parent
     folder = first if base or task.step == 0 else learned / (task.parent.model or "")

@@ -77,7 +77,6 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM
 
 
 def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
-    """Return the model and the tokenizer of a checkpoint in a local folder."""
     from transformers import AutoTokenizer
 
     # From torch 2.11 on, gradients of cuDNN's attention with a mask on an H100 or H200 can be NaN at lengths of
@@ -115,7 +114,6 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str =
 
 
 def lora_config(rank: int) -> Any:
-    """Return PEFT's configuration of a new adapter."""
     from peft import LoraConfig
 
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")

@@ -219,7 +219,6 @@ def _manifest(
 
 
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Return the measurements of every step from TRL's log."""
     curve = []
     for entry in log:
         values = {_MEASURED.get(n, n.removeprefix("speciate/")): v for n, v in entry.items() if _is_ours(n, v)}
@@ -306,7 +305,6 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self.begun = False
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Record that the checkpoint has been read completely."""
         self.begun = True
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:

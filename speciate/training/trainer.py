@@ -309,7 +309,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             write_json(state_file(folder, self.args.process_index), state)
 
     def restore(self, checkpoint: Path) -> None:
-        """Restore the generator and the parents that were saved beside a checkpoint."""
         state = read_state(checkpoint, self.args.process_index, self.args.world_size)
         self.rng.bit_generator.state = state["rng"]
         self.populations.restore(state["populations"])

@@ -32,7 +32,6 @@ class Line:
 
 
 def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = False) -> str:
-    """Return a figure as SVG, or an empty text if no line has points."""
     lines = [line for line in lines if line.points]
     if not lines:
         return ""

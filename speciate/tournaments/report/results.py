@@ -72,13 +72,10 @@ class Results:
         )
 
     def fill(self, at: tuple[NDArray[np.int64], ...], states: ArrayLike, numbers: FloatArray) -> None:
-        """Write ended runs in place.
+        """Write ended runs in place, ``at`` their (problem, seed, entrant) indices.
 
-        Args:
-            at: Their (problem, seed, entrant) indices, each of shape (n,).
-            states: Their states, shape (n,).
-            numbers: Shape (n, width): ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
-                ``speciate.storage.declarations.summaries``.
+        A row of ``numbers`` holds ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
+        ``speciate.storage.declarations.summaries``.
         """
         self.state[at] = states
         for i, name in enumerate(RUN_NUMBERS):

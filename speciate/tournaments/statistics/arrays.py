@@ -26,7 +26,6 @@ def finite(values: ArrayLike, name: str, dimensions: int | None = None) -> Float
 
 
 def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolArray:
-    """Return the values as booleans."""
     array = np.asarray(values)
     check_axes(array, name, dimensions)
     if not np.isin(array, (0, 1)).all():
@@ -35,7 +34,6 @@ def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolAr
 
 
 def check_axes(array: NDArray[Any], name: str, dimensions: int | None) -> None:
-    """Check that an array is not empty and has the expected number of axes."""
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInputError(
             f"{name} has shape {array.shape}.", remedy=f"Give an array with {dimensions} axes, as documented."
@@ -45,7 +43,6 @@ def check_axes(array: NDArray[Any], name: str, dimensions: int | None) -> None:
 
 
 def check_same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
-    """Check that two arrays have the same shape."""
     if a.shape != b.shape:
         raise InvalidInputError(
             f"{names} have shapes {a.shape} and {b.shape}.", remedy="Pair the same problems and seeds, in one order."
@@ -53,12 +50,10 @@ def check_same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
 
 
 def check_open_unit(value: float, name: str) -> None:
-    """Check that a level or probability lies strictly between 0 and 1."""
     if not 0.0 < value < 1.0:
         raise InvalidInputError(f"{name} is {value}.", remedy="Choose a number strictly between 0 and 1, such as 0.05.")
 
 
 def check_at_least(value: int, least: int, name: str) -> None:
-    """Check a count against its minimum."""
     if value < least:
         raise InvalidInputError(f"{name} is {value}.", remedy=f"Give at least {least}.")

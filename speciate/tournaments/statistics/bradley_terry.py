@@ -64,11 +64,8 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     model's own, and the sandwich clustered by problem, because comparisons on one problem are dependent. Sources:
     Bradley and Terry 1952; Davidson 1970; sandwich: Liang and Zeger 1986.
 
-    Args:
-        wins: Shape (n_problems, m, m), wins of i over j on each problem.
-        ties: Shape (n_problems, m, m), symmetric.
-        prior_sd: Standard deviation of the prior in logits; a large value approaches maximum likelihood.
-        level: Coverage of each interval.
+    ``wins`` of i over j on each problem and ``ties`` have shape (n_problems, m, m). ``prior_sd`` is in logits; a large
+    value approaches maximum likelihood.
     """
     from scipy import special
 

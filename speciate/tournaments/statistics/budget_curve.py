@@ -54,14 +54,8 @@ def fit_budget_curve(
     limit β = 0. The interval covers the choice of problems *if the law holds*. It does not cover the assumption that
     the law holds beyond the measured budgets.
 
-    Args:
-        curves: Shape (n_problems, n_budgets), best@k of each problem, higher is better.
-        budgets: Shape (n_budgets,), k > 0, ascending, at least 4; evenly spaced in log k is best.
-        at: Shape (n_at,), budgets to predict at, at least the smallest measured one.
-        rng: Draws the problems.
-        largest: Largest possible score: predictions are clipped there.
-        level: Coverage of the interval, two-sided.
-        draws: Resamples.
+    ``curves`` (n_problems, n_budgets) hold best@k of each problem, higher is better, at ascending ``budgets``, at least
+    4 and evenly spaced in log k for the best fit. Predictions ``at`` further budgets are clipped at ``largest``.
     """
     means_of, ks, points = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
     if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (points < ks[0]).any():

@@ -58,10 +58,9 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
     Sources: de la Peña 1999, theorem 6.1 (symmetric variables); Waudby-Smith and Ramdas 2024, arXiv 2010.09686
     (betting); Robbins 1970 (mixtures).
 
-    Args:
-        differences: Shape (n_problems,), A − B in the order in which problems were run, which must be random and drawn
-            before the first run. One per problem, of solve rates or of −log ERT.
-        alpha: Probability of ever stopping if neither policy is better.
+    ``differences`` (n_problems,) are A − B, one per problem, of solve rates or of −log ERT, in the order in which
+    problems were run, which must be random and drawn before the first run. ``alpha`` is the probability of ever
+    stopping if neither policy is better.
     """
     check_open_unit(alpha, "alpha")
     bets = finite(differences, "differences", 1)[:, None] * STAKES

@@ -40,7 +40,6 @@ class EntropyLaw:
 
 
 def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
-    """Fit the law to measurements over a training run."""
     h, r = np.asarray(entropies, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     if h.ndim != 1 or h.shape != r.shape or not (np.isfinite(h).all() and np.isfinite(r).all()):
         raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected equal numbers, all finite.")

@@ -19,13 +19,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     1 − C(n − c, k) / C(n, k) = 1 − ∏_{i=n−c+1}^{n} (1 − k/i), unbiased for 1 − (1 − p)^k. Summed as logarithms, so that
     tiny probabilities keep their precision. Source: Chen et al. 2021, arXiv 2107.03374, section 2.1.
 
-    Args:
-        n: Samples per problem.
-        c: Samples that passed, 0 ≤ c ≤ n.
-        k: Samples to draw, 1 ≤ k ≤ n.
-
-    Returns:
-        The shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems, n_ks).
+    The result has the shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems,
+    n_ks).
     """
     total, passed, drawn = np.broadcast_arrays(*(finite(x, name) for x, name in ((n, "n"), (c, "c"), (k, "k"))))
     if not all((x == np.floor(x)).all() for x in (total, passed, drawn)):
@@ -46,12 +41,8 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
     Σ_i C(i − 1, k − 1) / C(n, k) · x₍ᵢ₎ over the scores in ascending order. Ties need no special case. For scores of 0
     or 1 this equals pass@k. The weights are computed from the largest score down, so that no binomial is formed.
 
-    Args:
-        scores: Shape (..., n), the samples of a problem along the last axis. Failed samples need a finite score.
-        k: One or several numbers of draws, 1 ≤ k ≤ n.
-
-    Returns:
-        Shape (...) for one k, (..., n_ks) for several.
+    Scores have shape (..., n); failed samples need a finite one. The result has shape (...) for one k, (..., n_ks) for
+    several.
     """
     values = finite(scores, "scores")
     if values.ndim == 0:
@@ -91,12 +82,11 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     """Return the mean pairwise L1 distance of a policy's reward vectors.
 
     2 / (n (n − 1)) · Σ_{i<j} ‖r_i − r_j‖₁, in O(d n log n): in sorted order the i-th of n values enters the pairwise
-    distances 2i − n − 1 times. The direction of rewards does not matter, but their scale does: normalise first.
-    Source: Bahlous-Boldi et al. 2026, arXiv 2605.22817.
+    distances 2i − n − 1 times. The direction of rewards does not matter, but their scale does: normalise first. Source:
+    Bahlous-Boldi et al. 2026, arXiv 2605.22817.
 
-    Args:
-        rewards: Shape (n, d), normalised; failed samples need a row as well (zeros in the paper).
-        valid: Shape (n,), True for samples that were scored; None marks all as valid.
+    Rewards have shape (n, d), with zeros for failed samples as in the paper; without ``valid`` (n,) all count as
+    scored.
     """
     points = finite(rewards, "rewards", 2)
     used = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
@@ -110,9 +100,7 @@ def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     Groups are completions. Answers of one completion can differ because the policy saw the earlier ones while writing
     the later ones; answers of two completions differ by chance alone. NaN without such a pair.
 
-    Args:
-        rewards: Shape (n, d), normalised; n may be 0.
-        groups: Group of each sample, shape (n,), any integers.
+    Rewards have shape (n, d), normalised; n may be 0. Groups have shape (n,).
     """
     labels = np.asarray(groups, dtype=np.int64)
     if labels.size == 0:

@@ -47,16 +47,9 @@ def hypervolume(
     dimension less (While et al. 2006, IEEE TEC 10(1)). The cost grows as n^(d−1), so beyond four dimensions the volume
     is estimated from uniform draws in the box between the reference and the best of every component.
 
-    Args:
-        points: Shape (n, d), normalised, higher is better. Points that do not exceed the reference in every component
-            add 0.
-        reference: Shape (d,), such as zeros: the same for all sets that are compared.
-        rng: Draws the sample; needed beyond four dimensions only.
-        draws: Size of the sample.
-        exact_points: Largest number of points for which four dimensions are computed exactly; None is no limit.
-
-    Raises:
-        InvalidInputError: The shapes do not match, a value is not finite, or a sample is needed and ``rng`` is None.
+    Points (n, d) are normalised, higher is better; those that do not exceed the reference (d,) in every component add
+    0. ``rng`` draws the sample. Four dimensions are computed exactly for at most ``exact_points`` points; None is no
+    limit.
     """
     check_at_least(draws, 1, "draws")
     raised, origin = finite(points, "points", 2), finite(reference, "reference", 1)
@@ -79,14 +72,8 @@ def hypervolume_curve(points: ArrayLike, ends: Sequence[int], draws: int = 8192)
     Beyond two dimensions it is estimated from the same evenly spread points of the unit cube for all sets, so that
     curves never fall and differ from each other by less than their errors.
 
-    Args:
-        points: Shape (n, d), normalised, higher is better. Points that do not exceed zero in every component add 0; a
-            component above one counts as one.
-        ends: Numbers of points, ascending, shape (m,).
-        draws: Number of evenly spread points.
-
-    Returns:
-        Shape (m,).
+    Points (n, d) are normalised, higher is better; those that do not exceed zero in every component add 0, and a
+    component above one counts as one. The result has the shape of ``ends``, which ascend.
     """
     check_at_least(draws, 1, "draws")
     raised = finite(np.clip(points, 0.0, 1.0), "points", 2)

@@ -75,14 +75,10 @@ def compare_methods(
     The interval is Student's over paired differences, otherwise Welch's: it assumes that means of runs are roughly
     normal, which the test does not, so at the margin the two can disagree. Decide by p.
 
-    Args:
-        a: Shape (runs, problems): success of each training run of A on each problem, a share, or any other number that
-            is better when higher.
-        b: The same for B, with the same problems in the same order.
-        rng: Draws permutations if there are too many to enumerate: more than 14 pairs, or more than 10 runs of each.
-        paired: True if row i of both shares a training seed: the same base model, data order or initial weights.
-        level: Level of the interval.
-        draws: Number of permutations to draw.
+    ``a`` and ``b`` have shape (runs, problems): the success of each training run on each problem, a share or another
+    number that is better when higher. ``rng`` draws permutations if there are too many to enumerate: more than 14
+    pairs, or more than 10 runs of each. Paired, row i of both shares a training seed: the same base model, data order
+    or initial weights.
     """
     first, second = finite(a, "a", 2), finite(b, "b", 2)
     if first.shape[1] != second.shape[1] or (paired and first.shape != second.shape):
@@ -166,9 +162,8 @@ def detectable_difference(
     By the noncentral t distribution at the largest level that the permutation test reaches. In simulation that test
     detects the difference for a power of 80 % in 78 to 80 %; with the fewest runs that can show any, in 72 to 76 %.
 
-    Returns:
-        Standard deviations: of the differences of paired runs, otherwise of the runs of one method. Infinite if the
-        runs are too few.
+    In standard deviations: of the differences of paired runs, otherwise of the runs of one method; infinite if the runs
+    are too few.
     """
     from scipy import special  # imported here: every process loads this module, and few plan a comparison
 

@@ -57,12 +57,8 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
     problem counts as a miss for every policy. With more than two policies a profile depends on the other policies
     (Gould and Scott 2016): derive ranks from pairs. Source: Dolan and Moré 2002.
 
-    Args:
-        costs: Shape (n_problems, n_policies), positive, such as ERT in evaluations; infinite for unsolved problems.
-        factors: Shape (n_factors,), τ ≥ 1.
-
-    Returns:
-        Shape (n_policies, n_factors).
+    Costs (n_problems, n_policies) are positive, such as ERT in evaluations, infinite for unsolved problems; factors are
+    τ ≥ 1. The result has shape (n_policies, n_factors).
     """
     spent, taus = np.asarray(costs, dtype=np.float64), finite(factors, "factors", 1)
     check_axes(spent, "costs", 2)

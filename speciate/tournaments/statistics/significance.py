@@ -41,11 +41,8 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
     valid for any number of draws (Phipson and Smyth 2010). The comparisons share the random patterns: each p-value is
     the same as in a separate test, and their dependence does not affect Holm's adjustment.
 
-    Args:
-        several: For each comparison shape (n_problems,), A − B, one per problem: of solve rates or of −log ERT. Never
-            one per seed, because the problem is the unit.
-        rng: Draws the sign patterns if there are too many to enumerate.
-        draws: Number of sign patterns to draw.
+    Each comparison has shape (n_problems,), A − B: of solve rates or of −log ERT, one per problem and never one per
+    seed, because the problem is the unit.
     """
     check_at_least(draws, 1, "draws")
     paired = [finite(differences, "differences", 1) for differences in several]
@@ -103,9 +100,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     the same solve rate on *every* problem. A policy that is better on half of the problems and worse on the other half
     violates it: with two logits either way 25 % are rejected in the same simulation. Read it beside the sign-flip test.
 
-    Args:
-        a: Shape (n_problems,), True for problems that A unlocked; or (n_problems, n_seeds), True for its runs that did.
-        b: The same for B, the same problems and seeds in the same order.
+    ``a`` and ``b`` are True for unlocked problems (n_problems,), or for successful runs (n_problems, n_seeds).
     """
     from scipy import special  # imported here: every process loads this module, and few run a test
 
@@ -121,12 +116,6 @@ def holm(p_values: Sequence[float] | FloatArray) -> FloatArray:
     """Return p-values adjusted for multiple comparisons by Holm's method (family-wise error rate).
 
     In ascending order p̃₍ᵢ₎ = max_{j≤i} min(1, (m − j + 1) p₍ⱼ₎). Valid under any dependence. Source: Holm 1979.
-
-    Args:
-        p_values: Shape (m,).
-
-    Returns:
-        Shape (m,), in the order given.
     """
     raw = finite(p_values, "p_values", 1)
     if not ((raw >= 0.0) & (raw <= 1.0)).all():

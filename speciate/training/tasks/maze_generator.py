@@ -195,7 +195,6 @@ def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
 
 
 def _budget(maze: Maze, size: MazeSize) -> int | None:
-    """Return a budget that fits either detour and not both, or None."""
     detours = [maze.shortest(maze.gold), maze.shortest(maze.diamonds)]
     if None in detours:
         return None
@@ -234,7 +233,6 @@ def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
 
 
 def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
-    """Return the walls of a room with the rooms beyond them."""
     return [
         ((room[0] + r, room[1] + c), other)
         for r, c in _STEPS

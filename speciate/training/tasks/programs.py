@@ -165,7 +165,6 @@ def _steps(text: str) -> Steps:
 
 
 def _edited(steps: Steps, aims: Sequence[tuple[int, int]], rng: np.random.Generator, most: int) -> Steps:
-    """Return the function after one edit that targets one of the given cases."""
     levels, thresholds = list(steps[0]), list(steps[1])
     x, y = aims[int(rng.integers(len(aims)))]
     at = next((i for i, limit in enumerate(thresholds) if x < limit), len(thresholds))

@@ -79,7 +79,6 @@ class DatasetRow:
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without NaN and infinities."""
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
