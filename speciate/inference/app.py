@@ -155,7 +155,7 @@ class Routes:
         answer = completions(
             body.model, served.text, requests, logprobs=body.logprobs is not None, ids=body.return_token_ids
         )
-        return JSONResponse(answer | fingerprint(served.digest))
+        return JSONResponse(answer | fingerprint(served.card.digest))
 
     async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
         served = await self._find(body.model)
@@ -166,7 +166,7 @@ class Routes:
         request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
         await self._complete(body.model, [request], http)
         answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs, ids=body.return_token_ids)
-        return JSONResponse(answer | fingerprint(served.digest))
+        return JSONResponse(answer | fingerprint(served.card.digest))
 
     async def _find(self, model: str) -> LoadedModel:
         if not await self._served.prepare(model, self.scheduler):

@@ -157,13 +157,17 @@ class Engine:
             GenerationRequest(tuple(prompt), SamplingParams(n, max_tokens, temperature, top_p, seed))
             for prompt, seed in zip(prompts, all_seeds, strict=True)
         ]
+        self.run(requests)
+        return [[request.sampled[i] for i in range(n)] for request in requests]
+
+    def run(self, requests: Sequence[GenerationRequest]) -> None:
+        """Complete requests in the calling thread."""
         for request in requests:
             self.check(request)
         for request in requests:
             self.add(request)
         while not all(request.done for request in requests):
             self.step()
-        return [[request.sampled[i] for i in range(n)] for request in requests]
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse a request that cannot be completed."""

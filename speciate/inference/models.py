@@ -25,17 +25,12 @@ _NAME: Final = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A served model; ``digest`` is the SHA-256 of its weights, the fingerprint in every response."""
+    """A served model."""
 
     engine: Engine
     text: TextTokenizer
     counters: ModelCounters
-    digest: str
-
-    @property
-    def card(self) -> ModelCard:
-        checkpoint = self.engine.checkpoint
-        return ModelCard(checkpoint.config.max_position_embeddings, checkpoint.method, self.digest)
+    card: ModelCard
 
 
 def load_model(folder: Path) -> LoadedModel:
@@ -43,12 +38,13 @@ def load_model(folder: Path) -> LoadedModel:
     config = engine.checkpoint.config
     try_texts(folder)
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
-    return LoadedModel(engine, text, ModelCounters(), weights_digest(folder))
+    card = ModelCard(config.max_position_embeddings, engine.checkpoint.method, weights_digest(folder))
+    return LoadedModel(engine, text, ModelCounters(), card)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Entry of a model in the list of models."""
+    """Entry of a model in the list of models; ``digest`` is the SHA-256 of its weights, as in every response."""
 
     max_model_len: int
     method: str | None

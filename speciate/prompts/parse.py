@@ -20,7 +20,7 @@ from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
 from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
-from speciate.prompts.envelopes import unwrapped
+from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_blocks import Wanted, best_program, elision_in, is_python, last_long, separate_programs
@@ -46,7 +46,6 @@ from speciate.prompts.python_source import (
 )
 from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
-from speciate.prompts.tool_calls import calls_tool, with_programs
 
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 _THOUGHTS: Final = ("think", "thinking", "reasoning")

@@ -61,12 +61,9 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     public = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
-    lines = [
-        f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in sorted(public, key=_gap)[:_MAX_REWARDS]
-    ]
-    if len(public) <= _MAX_REWARDS:
-        lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in public]
-    else:
+    some = public if len(public) <= _MAX_REWARDS else sorted(public, key=_gap)[:_MAX_REWARDS]
+    lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in some]
+    if len(some) < len(public):
         lines.append(f"- … and {len(public) - _MAX_REWARDS} more, closer to their best end")
     return "\n".join(lines)
 

@@ -75,11 +75,7 @@ def write_rollouts(
         rule = _closed(close, answers) if answers > 1 and close is not None else None
         further = rules[sum(request.params.n for request in requests)] if rules else None
         requests.append(GenerationRequest(prompt, params, further or rule))
-    for request in requests:
-        engine.check(request)
-        engine.add(request)
-    while not all(request.done for request in requests):
-        engine.step()
+    engine.run(requests)
     return [list(request.sampled[i].token_ids) for request in requests for i in range(request.params.n)]
 
 

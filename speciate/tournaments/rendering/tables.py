@@ -6,17 +6,9 @@ from dataclasses import replace
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
+from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
 from speciate.tournaments.rendering.method_tables import methods, training_runs
-from speciate.tournaments.rendering.quality_tables import (
-    draws,
-    entropy_fits,
-    health,
-    laws,
-    profiles,
-    qualities,
-    score_laws,
-)
 from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import Comparison, Design, ProblemFacts, Report, Standing, Verdict
 
@@ -30,18 +22,18 @@ def sections(report: Report) -> tuple[Section, ...]:
         training_runs(report),
         _comparisons(report),
         _sets(report),
-        draws(report),
+        quality_tables.draws(report),
         _matrix(report),
         _only(report),
         _reached(report),
-        profiles(report),
+        quality_tables.profiles(report),
         _laws(report),
-        score_laws(report),
+        quality_tables.score_laws(report),
         _pairwise(report),
         _strengths(report),
-        qualities(report),
-        health(report),
-        entropy_fits(report),
+        quality_tables.qualities(report),
+        quality_tables.health(report),
+        quality_tables.entropy_fits(report),
         _costs(report),
         _missing(report),
     )
@@ -246,7 +238,9 @@ def _reached(report: Report) -> Section:
 
 
 def _laws(report: Report) -> Section:
-    return laws(report.budget_laws, "laws", "Budget curve: solve rate", "Solve rate", "solve rate by the law")
+    return quality_tables.laws(
+        report.budget_laws, "laws", "Budget curve: solve rate", "Solve rate", "solve rate by the law"
+    )
 
 
 def _pairwise(report: Report) -> Section:

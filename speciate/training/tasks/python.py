@@ -19,28 +19,17 @@ import numpy as np
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks import python_steps
 from speciate.training.tasks.datasets import Vector, score_by_evaluator, unlock_all
-from speciate.training.tasks.python_steps import (
-    LIST,
-    NUMBER,
-    TEXT,
-    Chain,
-    behaviour,
-    draw_chain,
-    draw_inputs,
-    phrases,
-    run,
-    solution,
-)
 from speciate.training.tasks.task import Content, Split, drawn_problems
 
 TESTS: Final = 8
 VISIBLE: Final = 3
 MOST_STEPS: Final = 4
-FAMILIES: Final = {"arithmetic": NUMBER, "lists": LIST, "strings": TEXT}
+FAMILIES: Final = {"arithmetic": python_steps.NUMBER, "lists": python_steps.LIST, "strings": python_steps.TEXT}
 """Families by the type of the input."""
 
-_PROBES: Final = {kind: draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
+_PROBES: Final = {kind: python_steps.draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
 _LEAST_RESULTS: Final = 4
 """Different results among the tests: a constant must not pass most of them."""
 
@@ -68,7 +57,7 @@ class PythonTask:
     def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, str]]:
         """Yield problems with a reference program each, which no part of the problem contains."""
         for number, content in drawn_problems(self.name, split, count, start, self._draw, key=_behaviour):
-            yield _problem(f"{self.name}-{split}-{number}", content), solution(_chain(content))
+            yield _problem(f"{self.name}-{split}-{number}", content), python_steps.solution(_chain(content))
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
         return score_by_evaluator(self.name, self.evaluator, batch)
@@ -77,38 +66,41 @@ class PythonTask:
         while True:
             family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
             kind = FAMILIES[family]
-            chain = draw_chain(kind, 1 + int(rng.integers(self.most_steps)), rng)
-            inputs = draw_inputs(kind, TESTS, rng)
-            if _is_function(chain, kind) and len({repr(run(chain, value)) for value in inputs}) >= _LEAST_RESULTS:
+            chain = python_steps.draw_chain(kind, 1 + int(rng.integers(self.most_steps)), rng)
+            inputs = python_steps.draw_inputs(kind, TESTS, rng)
+            if (
+                _is_function(chain, kind)
+                and len({repr(python_steps.run(chain, value)) for value in inputs}) >= _LEAST_RESULTS
+            ):
                 return {"family": family, "chain": [list(step) for step in chain], "inputs": inputs}
 
 
-def _is_function(chain: Chain, kind: str) -> bool:
+def _is_function(chain: python_steps.Chain, kind: str) -> bool:
     """Return True if every step matters: no chain without one of them does the same."""
-    done = behaviour(chain, _PROBES[kind])
+    done = python_steps.behaviour(chain, _PROBES[kind])
     for i in range(len(chain)):
         try:
-            if behaviour(chain[:i] + chain[i + 1 :], _PROBES[kind]) == done:
+            if python_steps.behaviour(chain[:i] + chain[i + 1 :], _PROBES[kind]) == done:
                 return False
         except (TypeError, ValueError, AttributeError):
             continue  # the rest does not fit together
     return True
 
 
-def _chain(content: Content) -> Chain:
+def _chain(content: Content) -> python_steps.Chain:
     steps: Any = content["chain"]
     return tuple((step, k) for step, k in steps)
 
 
 def _behaviour(content: Content) -> object:
     kind = FAMILIES[str(content["family"])]
-    return [kind, behaviour(_chain(content), _PROBES[kind])]
+    return [kind, python_steps.behaviour(_chain(content), _PROBES[kind])]
 
 
 def _problem(slug: str, content: Content) -> Problem:
     chain, family = _chain(content), str(content["family"])
     inputs: Any = content["inputs"]
-    steps = ", then ".join(phrases(chain))
+    steps = ", then ".join(python_steps.phrases(chain))
     count = f"{len(chain)} step{'s' if len(chain) > 1 else ''}"
     return Problem.model_validate(
         {
@@ -123,7 +115,7 @@ def _problem(slug: str, content: Content) -> Problem:
             "targets": unlock_all(PythonTask.rewards),
             "limits": {"wall_s": 2, "cpu_s": 2},
             "cases": [
-                {"input": [value], "expected": run(chain, value), "reward": name, "hidden": i >= VISIBLE}
+                {"input": [value], "expected": python_steps.run(chain, value), "reward": name, "hidden": i >= VISIBLE}
                 for i, (name, value) in enumerate(zip(PythonTask.rewards, inputs, strict=True))
             ],
         }
