@@ -48,10 +48,8 @@ async def register(
         UnavailableError: The endpoint does not serve the policy, or no secret is set to encrypt its key.
     """
     if body.definition.lineage is not None:
-        message = "runs that learn set it: expected a definition without it"
-        raise InvalidInputError(
-            f"definition.lineage: {message}.", field_errors=(FieldError(message, "definition.lineage"),)
-        )
+        lineage = FieldError("runs that learn set it: expected a definition without it", "definition.lineage")
+        raise InvalidInputError(f"{lineage}.", field_errors=(lineage,))
     await _allow(body.definition, app_state, principal)
     policy = await to_thread.run_sync(_checked, body, app_state, limiter=app_state.pings)
     return await to_thread.run_sync(_add, body, policy, stores)

@@ -71,7 +71,6 @@ class _StrictRequest(Request):
 
 
 def parse(body: bytes, max_values: int = MAX_VALUES) -> Any:
-    """Return the JSON value of a body."""
     try:
         text = body.decode("utf-8-sig")
         if not values_within(text, max_values):

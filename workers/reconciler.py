@@ -87,11 +87,7 @@ def _one_pass(stores: Stores, *, busy: bool) -> None:
     _report_waiting(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
     _retention.run(
-        stores,
-        settings().retain_days,
-        settings().audit_days,
-        settings().purge_days,
-        open_environments(settings()),
+        stores, settings().retain_days, settings().audit_days, settings().purge_days, open_environments(settings())
     )
 
 
@@ -228,5 +224,4 @@ class _LeaderLock:
         return self._held
 
     def beat(self) -> None:
-        """Record that the reconciler is alive."""
         self.busy = beat(self._connection, *_PENDING)

@@ -30,7 +30,6 @@ class PoolRest:
         threading.Thread(target=self._watch, args=(limit_s,), name="rest", daemon=True).start()
 
     def begin(self, **_: object) -> None:
-        """Note that a task has ended."""
         self._since = time.monotonic()
         self._tasks -= 1
         self._worked.set()

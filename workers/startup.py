@@ -65,7 +65,6 @@ class Presence:
         self._renewing = threading.Lock()
 
     def start(self) -> None:
-        """Announce immediately, then at every interval."""
         announce(self._stores.redis, self._worker)
         # A pool process must not inherit a lock that the thread holds.
         lock = self._renewing

@@ -17,14 +17,7 @@ from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.values import ONE_LINE, Slug, Value
 from speciate.schema.base import Page
-from speciate.schema.projects import (
-    AuditRecord,
-    NewToken,
-    PrincipalRecord,
-    ProjectRecord,
-    ProjectUsage,
-    TokenRecord,
-)
+from speciate.schema.projects import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute)
 

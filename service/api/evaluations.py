@@ -100,12 +100,8 @@ class ReportedEvaluation(HeldLease):
         return self
 
     def submission(self) -> Submission:
-        failure_report = self.failure
-        failure = (
-            None
-            if failure_report is None
-            else Failure(failure_report.kind, failure_report.reason, failure_report.detail)
-        )
+        report = self.failure
+        failure = None if report is None else Failure(report.kind, report.reason, report.detail)
         return Submission(self.id, self.lease, ExternalResult(self.rewards, failure, self.feedback, self.wall_s))
 
 

@@ -50,7 +50,6 @@ class Field:
 
     @property
     def label(self) -> str:
-        """Visible label."""
         words = [_WORDS.get(word, word) for word in re.split(r"[._]", self.name.removeprefix(OPTION))]
         return " ".join(dict.fromkeys(words))  # "learning rate", not "learning learning rate"
 

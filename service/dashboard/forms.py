@@ -149,7 +149,6 @@ def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object]
 
 
 def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
-    """Return what the form shows for an error."""
     if isinstance(error, ValidationError):
         details = tuple(
             FieldError(validation_message(dict(each)), where=".".join(str(part) for part in each["loc"]))

@@ -89,7 +89,6 @@ class LiveViews(StreamHub):
         self.threads = CapacityLimiter(_THREADS)
 
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the stream of a part."""
         self.require_capacity()
         channel = self.channel(key, lambda: _LiveChannel(run_id, render, self))
         return self.open(channel, seen)

@@ -98,7 +98,6 @@ def macro(name: str, /, *args: Any) -> str:
 
 
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:
-    """Render a page."""
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     context |= {

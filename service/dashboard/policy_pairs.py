@@ -48,7 +48,6 @@ def compared(a: int | None, b: int | None) -> str:
 
 
 def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
-    """Return the pair with this name."""
     first, _, second = name.partition(PAIR_SEPARATOR)
     policy, mutator = catalog.policy(first), catalog.policy(second) if second else None
     return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)

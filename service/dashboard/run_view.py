@@ -147,7 +147,6 @@ class RunView:
 
     @property
     def empty(self) -> str:
-        """Text of a chart without data."""
         if not self.run.state.ended:
             return "No data yet."
         return f"No data: {(self.run.no_result or 'the run has ended').partition(':')[0]}."

@@ -158,12 +158,7 @@ def _front(runs: Sequence[Population], first: Objective, second: Objective) -> t
 
 
 def _front_traces(
-    rank: int,
-    name: str,
-    points: FloatArray,
-    candidates: Sequence[tuple[int, str]],
-    first: Objective,
-    second: Objective,
+    rank: int, name: str, points: FloatArray, candidates: Sequence[tuple[int, str]], first: Objective, second: Objective
 ) -> list[dict[str, Any]]:
     """Return a line through the boundary in the two objectives, and points for the rest of the front."""
     label = escaped(name)

@@ -97,11 +97,7 @@ def _edges(population: Population, drawn: NDArray[np.int64], heights: NDArray[np
 
 
 def _nodes(
-    population: Population,
-    rows: NDArray[np.int64],
-    heights: NDArray[np.float64],
-    depth: NDArray[np.int64],
-    y: str,
+    population: Population, rows: NDArray[np.int64], heights: NDArray[np.float64], depth: NDArray[np.int64], y: str
 ) -> dict[str, Any]:
     columns = population.columns
     template = hover("candidate %{customdata}", f"{y}: %{{y}}", "generation %{text}")

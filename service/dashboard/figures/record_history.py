@@ -11,7 +11,6 @@ from speciate.schema.unlocks import UnlockRecord
 
 
 def record_history_chart(unlocks: Sequence[UnlockRecord], total: int) -> Chart:
-    """Draw unlocks over time with their evaluations, and the record as a line."""
     ordered = sorted(unlocks, key=lambda unlock: unlock.at)
     data: list[dict[str, Any]] = []
     if ordered:

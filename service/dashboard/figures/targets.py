@@ -131,11 +131,7 @@ def _marks(claims: Sequence[UnlockRecord]) -> list[dict[str, Any]]:
 
 
 def _rows(
-    population: Population,
-    target: str,
-    steps: NDArray[np.int64],
-    distance: FloatArray,
-    claims: Sequence[UnlockRecord],
+    population: Population, target: str, steps: NDArray[np.int64], distance: FloatArray, claims: Sequence[UnlockRecord]
 ) -> list[tuple[Cell, ...]]:
     columns, states = population.columns, {claim.number: _LOOKS[claim.state][0] for claim in claims}
     rows: list[tuple[Cell, ...]] = [

@@ -152,7 +152,6 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
 
 @router.post("/runs/{run_id}/candidates/{number}/replay", dependencies=[SubmittedForm])
 def request_replay(run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
-    """Let a worker score the candidate again."""
     candidate = _candidate(dashboard, run_id, number)
     dashboard.replays.request(candidate)
     return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)

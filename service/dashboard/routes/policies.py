@@ -113,12 +113,7 @@ def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Respons
 
 
 @router.post("/{name}", dependencies=[SubmittedForm])
-async def ping_policy(
-    request: Request,
-    name: str,
-    dashboard: DashboardDep,
-    app_state: AppStateDep,
-) -> Response:
+async def ping_policy(request: Request, name: str, dashboard: DashboardDep, app_state: AppStateDep) -> Response:
     """Ping the endpoint and show the result; only on request, since it may load an adapter."""
     version = await to_thread.run_sync(dashboard.stores.catalog.policy, name)
     ping = errors = None

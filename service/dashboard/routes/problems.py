@@ -94,10 +94,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
         "reached": dashboard.stores.unlocks.cheapest(version.id),
         "bests": dashboard.overview.bests(version),
         "objectives": by_importance(problem)[:_COLUMNS],
-        "cells": sorted(
-            cells,
-            key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
-        ),
+        "cells": sorted(cells, key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0)),
         "pairs": listed_pairs(dashboard.stores.catalog, cells),
     }
     return page(request, "problem.html", **context)
@@ -134,7 +131,6 @@ def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str],
 
 
 def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
-    """Return the lines around every error whose file and line are known."""
     excerpts = []
     for detail in errors.details[:_MAX_EXCERPTS]:
         if detail.line is None or detail.file is None or detail.file not in texts:
