@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from fastapi import Depends
 
 from service.dashboard.best_result import BestResult, program_values
 from service.dashboard.charts import Chart, Table
-from service.dashboard.context import DashboardContext
+from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart, version_chart
 from service.dashboard.figures.parallel import parallel_chart
@@ -19,6 +21,7 @@ from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.figures.targets import targets_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
+from service.dashboard.parameters import RunIdDep, Word
 from speciate.domain.diagnosis import Fault
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
@@ -180,3 +183,10 @@ class RunView:
     def part(self) -> LivePart:
         text = fragment("run_live.html", view=self, run=self.run)
         return LivePart(text, str(self.run.revision), final=self.run.state.ended)
+
+
+def _run_view(run_id: RunIdDep, dashboard: DashboardDep, x: Word = "", y: Word = "", narrow: bool = False) -> RunView:
+    return RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+
+
+RunViewDep = Annotated[RunView, Depends(_run_view)]

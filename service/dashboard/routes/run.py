@@ -14,9 +14,9 @@ from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_err
 from service.dashboard.label_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
-from service.dashboard.parameters import RunIdDep, Word
+from service.dashboard.parameters import RunIdDep
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from service.dashboard.run_view import RunView
+from service.dashboard.run_view import RunView, RunViewDep
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
 
@@ -26,8 +26,8 @@ _MAX_REASON_LENGTH: Final = 2000
 
 
 @router.get("/{run_id}")
-def show_run(request: Request, run_id: RunIdDep, dashboard: DashboardDep, x: Word = "", y: Word = "") -> Response:
-    return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
+def show_run(request: Request, view: RunViewDep) -> Response:
+    return _page(request, view)
 
 
 @router.get("/{run_id}/live")
@@ -84,13 +84,12 @@ def _page(
     )
 
 
-def _figure(
-    run_id: RunIdDep, name: str, dashboard: DashboardDep, x: Word = "", y: Word = "", narrow: bool = False
-) -> Figure:
-    view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+def _figure(name: str, view: RunViewDep) -> Figure:
     if name not in view.makers:
         raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
-    return Figure((run_id, view.run.revision, name, x, y, narrow), view.makers[name], f"run-{run_id}-{name}")
+    run = view.run
+    key = (run.id, run.revision, name, view.x, view.y, view.narrow)
+    return Figure(key, view.makers[name], f"run-{run.id}-{name}")
 
 
 add_figure_routes(router, "/{run_id}/figures/{name}", _figure)
