@@ -27,28 +27,36 @@ Step = Callable[[Any], Any]
 Ask = Callable[..., Any]
 
 
-@pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest, service: FakeService) -> Ask:
-    """Take steps from a client on, each with the result of the one before; every test holds for both clients."""
+@pytest.fixture
+def ask(service: FakeService) -> Ask:
+    """Take steps from the asyncio client on, each with the result of the one before.
 
-    def with_client(*steps: Step, token: str | None = None) -> Any:
-        with Client(service.url, token) as value:
-            result: Any = value
-            for step in steps:
-                result = step(result)
-                result = list(result) if isinstance(result, Iterator) else result
-            return result
+    The blocking client is generated from it, and every test of the commands uses the blocking client.
+    """
 
-    async def with_async_client(*steps: Step, token: str | None = None) -> Any:
+    async def steps_of(*steps: Step, token: str | None = None) -> Any:
         async with AsyncClient(service.url, token) as value:
             result: Any = value
             for step in steps:
                 result = await _settle(step(result))
             return result
 
-    if request.param == "sync":
-        return with_client
-    return lambda *steps, **options: asyncio.run(with_async_client(*steps, **options))
+    return lambda *steps, **options: asyncio.run(steps_of(*steps, **options))
+
+
+@pytest.fixture
+def ask_blocking(service: FakeService) -> Ask:
+    """The same with the blocking client."""
+
+    def steps_of(*steps: Step) -> Any:
+        with Client(service.url) as value:
+            result: Any = value
+            for step in steps:
+                result = step(result)
+                result = list(result) if isinstance(result, Iterator) else result
+            return result
+
+    return steps_of
 
 
 async def _settle(value: Any) -> Any:

@@ -34,7 +34,10 @@ def test_events_until_the_end(ask: Ask, service: FakeService) -> None:
     assert _watch(ask) == [1, 2]
 
 
-def test_broken_stream_continues_after_the_last_event(ask: Ask, service: FakeService) -> None:
+@pytest.mark.parametrize("interface", ["ask", "ask_blocking"])
+def test_broken_stream_continues_after_the_last_event(
+    request: pytest.FixtureRequest, service: FakeService, interface: str
+) -> None:
     service.on(
         "GET",
         EVENTS,
@@ -44,7 +47,7 @@ def test_broken_stream_continues_after_the_last_event(ask: Ask, service: FakeSer
         problem(503, "unavailable", "PostgreSQL restarts."),
         stream(event(4), END),
     )
-    assert _watch(ask) == [1, 2, 3, 4]
+    assert _watch(request.getfixturevalue(interface)) == [1, 2, 3, 4]
     assert [request.headers["Last-Event-ID"] for request in service.asked(EVENTS)] == ["0", "2", "2", "3", "3"]
 
 
