@@ -269,37 +269,37 @@ def test_idempotency_key(fair: Lab) -> None:
     assert details["detail"].startswith("there is already a campaign 'first' with another declaration.")
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "kind", "message"),
-    [
-        ({"problems": ["nothing"]}, 404, "not-found", "there is no problem 'nothing'"),
-        ({"problems": ["set:nothing"]}, 404, "not-found", "there is no problem set 'nothing'"),
-        ({"policy": "unknown"}, 404, "not-found", "there is no policy 'unknown'"),
-        ({"problems": ["eazy"]}, 404, "not-found", "there is no problem 'eazy'. Did you mean 'easy'?"),
-        ({"policy": "gueser@1"}, 404, "not-found", "there is no policy 'gueser@1'. Did you mean 'guesser'?"),
-        ({"strategy": "best_of_m"}, 422, "invalid-input", "Did you mean 'best_of_n'?"),
-        ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
-        ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
-        (
-            {"evaluations": 2, "mode": "fixed"},
-            422,
-            "invalid-input",
-            "at least 3, one evaluation for each of 3",
-        ),
-        ({"evaluations": 10**6}, 422, "invalid-input", "would be 200,000 slices: expected at least 50"),
-        ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
-        ({"problems": []}, 422, "invalid-input", "at least 1 item"),
-        ({"problems": ["easy", "easy@1"]}, 422, "invalid-input", "named twice"),
-        ({"policy": "external"}, 422, "invalid-input", "runs of a campaign take no proposals"),
-        ({"policy": {"guesser": 1, "guesser@1": 1}}, 422, "invalid-input", "every policy once"),
-        ({"strategy": "luck"}, 422, "invalid-input", "best_of_n"),
-        ({"budget": {"evaluations": 9}}, 422, "invalid-input", "budget"),
-    ],
-)
-def test_invalid_declarations(fair: Lab, changes: dict[str, Any], status: int, kind: str, message: str) -> None:
-    details = refused(fair.api.post("/v1/campaigns", _body(**changes)), status, kind)
-    assert message in str(details)
-    assert _rows(fair, "SELECT count(*) FROM campaigns") == [(0,)]
+INVALID: list[tuple[dict[str, Any], int, str, str]] = [
+    ({"problems": ["nothing"]}, 404, "not-found", "there is no problem 'nothing'"),
+    ({"problems": ["set:nothing"]}, 404, "not-found", "there is no problem set 'nothing'"),
+    ({"policy": "unknown"}, 404, "not-found", "there is no policy 'unknown'"),
+    ({"problems": ["eazy"]}, 404, "not-found", "there is no problem 'eazy'. Did you mean 'easy'?"),
+    ({"policy": "gueser@1"}, 404, "not-found", "there is no policy 'gueser@1'. Did you mean 'guesser'?"),
+    ({"strategy": "best_of_m"}, 422, "invalid-input", "Did you mean 'best_of_n'?"),
+    ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
+    ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
+    (
+        {"evaluations": 2, "mode": "fixed"},
+        422,
+        "invalid-input",
+        "at least 3, one evaluation for each of 3",
+    ),
+    ({"evaluations": 10**6}, 422, "invalid-input", "would be 200,000 slices: expected at least 50"),
+    ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
+    ({"problems": []}, 422, "invalid-input", "at least 1 item"),
+    ({"problems": ["easy", "easy@1"]}, 422, "invalid-input", "named twice"),
+    ({"policy": "external"}, 422, "invalid-input", "runs of a campaign take no proposals"),
+    ({"policy": {"guesser": 1, "guesser@1": 1}}, 422, "invalid-input", "every policy once"),
+    ({"strategy": "luck"}, 422, "invalid-input", "best_of_n"),
+    ({"budget": {"evaluations": 9}}, 422, "invalid-input", "budget"),
+]
+
+
+def test_invalid_declarations(fair: Lab) -> None:
+    for changes, status, kind, message in INVALID:
+        details = refused(fair.api.post("/v1/campaigns", _body(**changes)), status, kind)
+        assert message in str(details)
+        assert _rows(fair, "SELECT count(*) FROM campaigns") == [(0,)]
 
 
 def test_unknown_campaign(fair: Lab) -> None:

@@ -166,22 +166,22 @@ def test_run_form_prefilled_from_a_run_repeats_it(lab: Lab, ids: dict[str, str],
     assert runs[0]["id"] != runs[1]["id"]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"policy": "scripted, scripted=2"}, "names a policy twice"),
-        ({"policy": "scripted=much, mute"}, "number"),
-        ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
-        ({"policy": "scripted", "novelty.near": "1.5"}, "less than or equal to 1"),
-        ({"policy": "scripted", "guidance.every": "often"}, "integer"),
-    ],
-)
-def test_invalid_form_keeps_its_values(lab: Lab, given: dict[str, str], told: str) -> None:
-    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    answer = lab.api.http.post("/runs", data={"problem": "toy", "evaluations": "5", **given}, headers=own)
-    assert answer.status_code == 422
-    assert told in answer.text
-    assert given.items() <= _Form(answer.text).fields.items()
+INVALID_FORMS: list[tuple[dict[str, str], str]] = [
+    ({"policy": "scripted, scripted=2"}, "names a policy twice"),
+    ({"policy": "scripted=much, mute"}, "number"),
+    ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
+    ({"policy": "scripted", "novelty.near": "1.5"}, "less than or equal to 1"),
+    ({"policy": "scripted", "guidance.every": "often"}, "integer"),
+]
+
+
+def test_invalid_form_keeps_its_values(lab: Lab) -> None:
+    for given, told in INVALID_FORMS:
+        own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+        answer = lab.api.http.post("/runs", data={"problem": "toy", "evaluations": "5", **given}, headers=own)
+        assert answer.status_code == 422
+        assert told in answer.text
+        assert given.items() <= _Form(answer.text).fields.items()
 
 
 def test_a_form_with_a_budget_beyond_reason_needs_a_tick(lab: Lab, ids: dict[str, str]) -> None:
@@ -202,26 +202,26 @@ def test_a_form_with_a_budget_beyond_reason_needs_a_tick(lab: Lab, ids: dict[str
     lab.start(2_000_000)
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"policy": {}}, "policy"),
-        ({"policy": None}, "policy"),
-        ({"policy": {"scripted": 0}}, "policy.scripted"),
-        ({"policy": {"scripted": "NaN"}}, "policy.scripted"),
-        ({"policy": {str(i): 1 for i in range(17)}}, "16"),
-        ({"policy": {"scripted": 1, "scripted@1": 1}}, "scripted@1 twice"),
-        ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
-        ({"policy": {"scripted": 1, "mute": 1}, "policy_discount": 0.9}, "policy_choice 'ucb'"),
-        ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "ucb", "policy_discount": 0}, "policy_discount"),
-        ({"policy": {"scripted": 2, "mute": 1}, "policy_choice": "ucb"}, "equal weights"),
-        ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "luck"}, "policy_choice"),
-    ],
-)
-def test_invalid_ensembles_are_rejected(lab: Lab, ids: dict[str, str], changes: dict[str, Any], told: str) -> None:
-    details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
-    assert told in str(details)
-    assert lab.api.get("/v1/runs").json()["items"] == []
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"policy": {}}, "policy"),
+    ({"policy": None}, "policy"),
+    ({"policy": {"scripted": 0}}, "policy.scripted"),
+    ({"policy": {"scripted": "NaN"}}, "policy.scripted"),
+    ({"policy": {str(i): 1 for i in range(17)}}, "16"),
+    ({"policy": {"scripted": 1, "scripted@1": 1}}, "scripted@1 twice"),
+    ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
+    ({"policy": {"scripted": 1, "mute": 1}, "policy_discount": 0.9}, "policy_choice 'ucb'"),
+    ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "ucb", "policy_discount": 0}, "policy_discount"),
+    ({"policy": {"scripted": 2, "mute": 1}, "policy_choice": "ucb"}, "equal weights"),
+    ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "luck"}, "policy_choice"),
+]
+
+
+def test_invalid_ensembles_are_rejected(lab: Lab, ids: dict[str, str]) -> None:
+    for changes, told in INVALID:
+        details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
+        assert told in str(details)
+        assert lab.api.get("/v1/runs").json()["items"] == []
 
 
 def test_unknown_ensemble_member_is_not_found(lab: Lab) -> None:

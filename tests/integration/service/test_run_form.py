@@ -37,13 +37,23 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
         assert default in text
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["lanes=2", "strategy=best_of_n", "option.min_elites=9", "mutator=scripted", "tags=a", "novelty.near=0.9",
-     "guidance.every=3", "learning.estimator=entropic", "reuse_results=on", "shown=1"],
-)  # fmt: skip
-def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) -> None:
-    assert _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
+ADVANCED: list[str] = [
+    "lanes=2",
+    "strategy=best_of_n",
+    "option.min_elites=9",
+    "mutator=scripted",
+    "tags=a",
+    "novelty.near=0.9",
+    "guidance.every=3",
+    "learning.estimator=entropic",
+    "reuse_results=on",
+    "shown=1",
+]
+
+
+def test_values_other_than_the_defaults_unfold_the_form(lab: Lab) -> None:
+    for query in ADVANCED:
+        assert _advanced(lab.api.get(f"/runs/new?{query}").text)[0], query
 
 
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
@@ -54,16 +64,21 @@ def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
     assert _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults, seed=3)}").text)[0]
 
 
-@pytest.mark.parametrize(
-    ("given", "unfolded"),
-    [({"evaluations": "-1"}, False), ({"problem": "missing"}, False), ({"batch": "0"}, True), ({"name": "a\nb"}, True)],
-)
-def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab, given: dict[str, str], unfolded: bool) -> None:
-    form = {"problem": "toy", "policy": "scripted", "evaluations": "5", **given}
-    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    answer = lab.api.http.post("/runs", data=form, headers=own)
-    assert answer.status_code == 422, answer.text
-    assert _advanced(answer.text)[0] is unfolded
+ERRORS: list[tuple[dict[str, str], bool]] = [
+    ({"evaluations": "-1"}, False),
+    ({"problem": "missing"}, False),
+    ({"batch": "0"}, True),
+    ({"name": "a\nb"}, True),
+]
+
+
+def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab) -> None:
+    for given, unfolded in ERRORS:
+        form = {"problem": "toy", "policy": "scripted", "evaluations": "5", **given}
+        own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+        answer = lab.api.http.post("/runs", data=form, headers=own)
+        assert answer.status_code == 422, answer.text
+        assert _advanced(answer.text)[0] is unfolded, given
 
 
 def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:

@@ -297,12 +297,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "where", "message"), REFUSED)
-def test_invalid_declarations(fair: Lab, changes: dict[str, Any], where: str, message: str) -> None:
-    details = refused(fair.api.post("/v1/tournaments", body(**changes)), 422, "invalid-input")
-    assert message in details["detail"]
-    assert where in details["errors"][0]["where"]
-    assert fair.api.get("/v1/tournaments").json()["items"] == []
+def test_invalid_declarations(fair: Lab) -> None:
+    for changes, where, message in REFUSED:
+        details = refused(fair.api.post("/v1/tournaments", body(**changes)), 422, "invalid-input")
+        assert message in details["detail"]
+        assert where in details["errors"][0]["where"]
+        assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
 def test_invalid_entrants(fair: Lab) -> None:
