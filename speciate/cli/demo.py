@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from speciate.cli.common import command_group, examples
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
     from speciate.domain.problem import Problem
-    from speciate.schema.unlocks import UnlockRecord
 
 app = command_group()
 
@@ -211,20 +209,18 @@ def _format(value: float | None) -> str:
 
 def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
     columns = ("problem", "objective", ">seed", ">best", ">evaluations", ">failed")
-    improved = titled_table("Seed program and best candidate", columns)
-    for each in runs:
-        name = each.source.objective
-        improved.add_row(
-            each.source.slug,
-            each.objective().directed,
-            _format(None if each.seed is None else each.seed[name]),
-            _format(each.best),
-            str(each.evaluations),
-            str(each.run.record.failed),
-        )
-    out.print(improved)
+    rows = [
+        (r.source.slug, r.objective().directed, _format(None if r.seed is None else r.seed[r.source.objective]),
+         _format(r.best), r.evaluations, r.run.record.failed)
+        for r in runs
+    ]  # fmt: skip
+    out.print(titled_table("Seed program and best candidate", columns, rows))
     unlocks = [unlock for each in runs for unlock in each.run.unlocks()]
-    out.print(_target_table(unlocks))
+    columns = ("problem", "target", "", ">candidate", ">evaluations", ">seconds")
+    reached = [
+        (u.problem, u.target, "✔" if u.unlock else "", u.number, u.evaluations, f"{u.seconds:.1f}") for u in unlocks
+    ]
+    out.print(titled_table("Targets reached (✔ unlocks the problem)", columns, reached))
     incomplete = [each for each in runs if each.run.state.value != "completed"]
     for each in incomplete:
         out.print(Text(sanitize(f"{each.source.slug}: {format_state(each.run.state.value, each.run.record.reason)}")))
@@ -250,18 +246,3 @@ def print_best_programs(client: Client, runs: Sequence[DemoRun], out: Console) -
             program.print_facts(program.write(program.default_directory), page=False)
         except SpeciateError as error:
             out.print(Text(sanitize(error)))
-
-
-def _target_table(unlocks: Sequence[UnlockRecord]) -> Table:
-    columns = ("problem", "target", "", ">candidate", ">evaluations", ">seconds")
-    table = titled_table("Targets reached (✔ unlocks the problem)", columns)
-    for unlock in unlocks:
-        table.add_row(
-            unlock.problem,
-            unlock.target,
-            "✔" if unlock.unlock else "",
-            str(unlock.number),
-            str(unlock.evaluations),
-            f"{unlock.seconds:.1f}",
-        )
-    return table

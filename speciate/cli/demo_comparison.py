@@ -134,16 +134,13 @@ def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) 
         for target, reached in each.reached(client).items():
             count, answers = len(each.problems.problems), each.task.answers
             title = f"{each.task.name}: {target.replace('_', ' ')}, {count} held-out problems, {answers} answers each"
-            table = titled_table(title, ("policy", ">reached", ">only this policy", ">only GRPO", ">p over problems"))
+            rows: list[tuple[object, ...]] = []
             for method, met in reached.items():
-                if method == _BASELINE:
-                    table.add_row(_LABELS[method], str(met.sum()), "", "", "")
-                    continue
                 pair = mcnemar(met, reached[_BASELINE])
-                table.add_row(
-                    _LABELS[method], str(met.sum()), str(pair.only_a), str(pair.only_b), f"{pair.p_value:.2g}"
-                )
-            out.print(table)
+                test = ("", "", "") if method == _BASELINE else (pair.only_a, pair.only_b, f"{pair.p_value:.2g}")
+                rows.append((_LABELS[method], met.sum(), *test))
+            columns = ("policy", ">reached", ">only this policy", ">only GRPO", ">p over problems")
+            out.print(titled_table(title, columns, rows))
     out.print(
         "p: exact McNemar test over problems, against GRPO. It compares these checkpoints, one training run of each"
         " method; the evidence in the documentation compares the methods."

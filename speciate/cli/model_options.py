@@ -66,11 +66,7 @@ def add_options(
     """Replace the parameter ``options`` of a command by the options of a model.
 
     The command receives the values that the user set, nested as in the model: ``{"seed": 7, "budget": {"tokens": 9}}``.
-
-    Args:
-        model: The model.
-        only: Dotted paths of the fields to take; empty takes all.
-        without: Dotted paths of fields to leave out.
+    ``only`` and ``without`` are dotted paths of the fields to take, by default all, and to leave out.
     """
     options = {
         option.parameter.name: option

@@ -86,13 +86,7 @@ def print_text(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print a table.
-
-    Args:
-        columns: Column names; a ``>`` prefix aligns the column to the right.
-        rows: Cells in column order; None is an empty cell.
-        empty: Note printed instead of a table without rows.
-    """
+    """Print a table, or the note ``empty`` if it has no rows. A column name with the prefix ``>`` is right-aligned."""
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         print_note(empty)
@@ -138,12 +132,14 @@ def print_records(
         print_table(columns, map(row, records), empty=empty)
 
 
-def titled_table(title: str, columns: Sequence[str]) -> Table:
+def titled_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for name in columns:
         _add_column(table, name)
+    for row in rows:
+        table.add_row(*map(_cell, row))
     return table
 
 

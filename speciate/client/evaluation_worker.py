@@ -60,14 +60,6 @@ Evaluate = Callable[[LeasedEvaluation], Mapping[str, float | None] | Rewards]
 Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], None]
 
 
-def _no_report(_: LeasedEvaluation, __: Mapping[str, Any], ___: SubmittedEvaluation) -> None:
-    return
-
-
-def _nothing() -> None:
-    return
-
-
 @dataclass
 class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
@@ -88,9 +80,9 @@ class EvaluationWorker:
     """Candidates evaluated at the same time."""
     lease_s: float = 60.0
     """Seconds after which the service offers the candidates of a silent worker to others."""
-    report: Report = _no_report
+    report: Report = lambda *_: None
     """Receives each candidate with its result and what became of it."""
-    on_idle: Callable[[], None] = _nothing
+    on_idle: Callable[[], None] = lambda: None
     """Called whenever no candidate arrived for some seconds."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)

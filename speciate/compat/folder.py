@@ -60,7 +60,6 @@ def read_folder(
     """Return the contents of a directory's files, as for data files of a problem.
 
     Args:
-        folder: The directory.
         needed: Paths of required files, which must be texts.
         without: Files that configure the other system's search.
         evaluator: Path of the evaluator, by default the last of ``needed``. Documents and published solutions are left

@@ -39,24 +39,8 @@ _REQUIREMENTS: Final = "requirements.txt"
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 _PROVIDED: Final = frozenset({"openevolve", "shinka", "shinka-evolve", "skydiscover"})
 """Packages whose parts that evaluators use come with the importers."""
-_PACKAGES: Final = {
-    "cvxpy": "cvxpy",
-    "jax": "jax",
-    "matplotlib": "matplotlib",
-    "networkx": "networkx",
-    "numba": "numba",
-    "numpy": "numpy",
-    "optax": "optax",
-    "ortools": "ortools",
-    "pandas": "pandas",
-    "scipy": "scipy",
-    "shapely": "shapely",
-    "sklearn": "scikit-learn",
-    "sympy": "sympy",
-    "torch": "torch",
-    "tqdm": "tqdm",
-    "yaml": "pyyaml",
-}
+_NAMED_ALIKE: Final = "cvxpy jax matplotlib networkx numba numpy optax ortools pandas scipy shapely sympy torch tqdm"
+_PACKAGES: Final = {name: name for name in _NAMED_ALIKE.split()} | {"sklearn": "scikit-learn", "yaml": "pyyaml"}
 """Packages of well-known modules. Any other module is never guessed: a package of its name may be another's."""
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
 UNPROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"

@@ -30,16 +30,10 @@ def read_evaluated(
     """Return the problem in a directory.
 
     Args:
-        folder: The directory.
-        choice: Files that the user names.
-        system: Name of the other system.
         seeds: Usual names of the initial program, without suffix.
         suffix: Its suffix in the other system's configuration; it decides between several files.
         evaluator: Usual path of the evaluator.
         without: File that configures the other system's search.
-        description: Task description for the policy.
-        options: Further options of the script that calls the evaluator.
-        remarks: Notes for the user.
         own_requirements: True if ``requirements.txt`` lies beside the evaluator, not at the top.
         fields: Further fields of ``Draft``.
     """

@@ -25,10 +25,8 @@ _NUMBER_NOTE: Final = re.compile(r"(?m)^([A-Za-z_]\w{0,79}) = (-?\d\S*)$", re.AS
 def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]) -> list[Objective]:
     """Return the rewards of the problem: first those with a direction, then constraints, then records.
 
-    Args:
-        draft: Imported directory.
-        given: ``name:max`` or ``name:min``; if empty, the other system's rule.
-        measured: Metrics of the initial program, by name.
+    ``given`` has entries such as ``name:max`` and ``name:min``; if it is empty, the other system's rule applies to the
+    metrics of the initial program, ``measured``.
     """
     if not measured:
         raise InvalidInputError(

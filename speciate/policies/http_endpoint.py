@@ -101,14 +101,7 @@ class PromptRefusedError(Exception):
 
 
 class HttpEndpoint:
-    """The endpoint of a policy. Threads may share one instance.
-
-    Args:
-        policy: The registration; its key is read when needed and never stored.
-        url: The policy's ``base_url``.
-        context: Networks and keys that may be used.
-        options: The policy's options.
-    """
+    """The endpoint of a policy. Threads may share one instance. The key is read when needed and never stored."""
 
     def __init__(self, policy: Policy, url: str, context: ClientContext, options: OpenAICompatibleOptions) -> None:
         self._policy, self._context, self._options = policy, context, options

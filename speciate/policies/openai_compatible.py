@@ -59,16 +59,7 @@ class _SampleCall:
 
 
 class OpenAICompatible:
-    """Client of a policy behind an HTTP endpoint. Threads may share one instance.
-
-    Args:
-        policy: The registration.
-        context: Networks and keys that may be used.
-        sleep: Wait between attempts; tests replace it.
-
-    Raises:
-        InvalidInputError: The policy lacks ``base_url`` or ``model``, or an option is invalid.
-    """
+    """Client of a policy behind an HTTP endpoint. Threads may share one instance."""
 
     def __init__(
         self, policy: Policy, context: ClientContext = STANDALONE, *, sleep: Callable[[float], None] = time.sleep

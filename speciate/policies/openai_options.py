@@ -10,23 +10,10 @@ from pydantic import Field, StringConstraints, field_validator
 from speciate.policies.guides import Guide
 from speciate.policies.request_fields import RequestFields
 
-_RESERVED_HEADERS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+_RESERVED_HEADERS: Final = frozenset({
+    "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+    "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 KEY_PLACE: Final = "{key}"
 """What stands for the policy's key in the value of a header."""
 _SECRET: Final = re.compile(r"auth|key|token|secret|cookie|passw|credential|signature", re.IGNORECASE)

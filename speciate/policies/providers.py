@@ -43,9 +43,18 @@ class Provider:
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}
-_LAPTOP: Final[Mapping[str, Any]] = {"concurrency": 2}
-_LAPTOP_S: Final = 900.0
-"""A laptop answers one or two requests at a time, a long one in minutes."""
+
+
+def _laptop(port: int, fields: Mapping[str, str | None] | None = None, more: str = "") -> Provider:
+    """Return the preset of a server on a laptop, which answers one or two requests at a time, a long one in minutes."""
+    return Provider(
+        f"http://127.0.0.1:{port}/v1",
+        fields={**_ONE, **(fields or {})},
+        options={"concurrency": 2},
+        timeout_s=900.0,
+        summary=f"one completion per request, two requests at a time, 15 minutes each{more}",
+    )
+
 
 PROVIDERS: Final[dict[str, Provider]] = {
     "openai": Provider(
@@ -83,26 +92,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
         "http://127.0.0.1:4000/v1", "LITELLM_API_KEY", fields=_ONE, summary="one completion per request"
     ),
     "vllm": Provider("http://127.0.0.1:8000/v1", "VLLM_API_KEY", summary="all fields"),
-    "ollama": Provider(
-        "http://127.0.0.1:11434/v1",
-        fields=_ONE,
-        options=_LAPTOP,
-        timeout_s=_LAPTOP_S,
-        summary="one completion per request, two requests at a time, 15 minutes each",
-    ),
-    "llamacpp": Provider(
-        "http://127.0.0.1:8080/v1",
-        fields=_ONE,
-        options=_LAPTOP,
-        timeout_s=_LAPTOP_S,
-        summary="one completion per request, two requests at a time, 15 minutes each",
-    ),
-    "lmstudio": Provider(
-        "http://127.0.0.1:1234/v1",
-        fields={**_ONE, "logprobs": None},
-        options=_LAPTOP,
-        timeout_s=_LAPTOP_S,
-        summary="one completion per request, two requests at a time, 15 minutes each; no log-probabilities",
-    ),
+    "ollama": _laptop(11434),
+    "llamacpp": _laptop(8080),
+    "lmstudio": _laptop(1234, {"logprobs": None}, "; no log-probabilities"),
 }
 """The presets, by the name that ``--provider`` takes."""

@@ -57,10 +57,7 @@ class Billed:
 def billed(usage: Usage, ceilings: TokenCeilings, *, computed: bool) -> Billed:
     """Return what an attempt without an answer cost.
 
-    Args:
-        usage: What the endpoint reports.
-        ceilings: The most that the attempt can cost.
-        computed: True if the endpoint may have computed an answer: what it does not report then counts as the most.
+    If the endpoint may have computed one, what it does not report counts as the most that the attempt can cost.
     """
     prompt, completion = usage.prompt, usage.completion
     if not computed or (prompt is not None and completion is not None):

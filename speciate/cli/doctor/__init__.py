@@ -45,10 +45,9 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
     with output.console(stderr=True).status("Checking …"):
         findings = _run_checks(settings, flags.get(URL_FLAG), service_only=service_only)
     if as_json:
-        settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
-        output.print_json({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})
+        output.print_json({"settings": effective, "checks": [finding.as_json() for finding in findings]})
     else:
-        rows = [(each.name, each.value, each.source) for each in effective if each.source != "default"]
+        rows = [tuple(each.values()) for each in effective if each["source"] != "default"]
         output.print_table(("setting", "value", "source"), rows, empty="All settings have their defaults.")
         output.print_line()
         _print_findings(findings)

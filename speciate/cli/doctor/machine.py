@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
@@ -32,19 +31,10 @@ _COMPOSE_VARIABLES: Final = ("SPECIATE_VERSION", "SPECIATE_BIND", "SPECIATE_SECR
 MIN_FREE_BYTES: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveSetting:
-    """A setting with its source and its value, which is masked if it is secret."""
-
-    name: str
-    value: str
-    source: str
-
-
-def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[EffectiveSetting]:
-    """Return every setting; a URL that contains a password is masked completely."""
+def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[dict[str, str]]:
+    """Return name, value and source of every setting; a secret, or a URL that contains a password, is masked."""
     return [
-        EffectiveSetting(name, _shown(getattr(settings, name)), source_of(name, flags))
+        {"name": name, "value": _shown(getattr(settings, name)), "source": source_of(name, flags)}
         for name in Settings.model_fields
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, Literal, ParamSpec
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar
 from uuid import UUID
 
 from mcp.server.mcpserver import MCPServer
@@ -22,6 +22,7 @@ from speciate.schema.candidates import CandidateDetail
 from speciate.schema.proposals import ShownProgram
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Json = dict[str, Any]
 
 INSTRUCTIONS: Final = """
@@ -112,14 +113,11 @@ class _Tools:
 
     async def list_problems(self) -> Json:
         """List the problems of the service with their objectives and targets."""
-        problems: list[Json] = []
         async with self._client() as client:
-            async for problem in client.problems.list():
-                name = f"{problem.slug}@{problem.version}"
-                about = {"title": problem.title, "objectives": problem.objectives, "targets": problem.targets}
-                problems.append({"problem": name, **about})
-                if len(problems) >= _LISTED:
-                    break
+            problems = [
+                {"problem": f"{p.slug}@{p.version}", "title": p.title, "objectives": p.objectives, "targets": p.targets}
+                for p in await _first(client.problems.list())
+            ]
         hint = {} if problems else {"hint": "Add one with `speciate problems add NAME`."}
         return {"problems": problems, **hint}
 
@@ -161,13 +159,9 @@ class _Tools:
 
     async def list_runs(self, state: Literal["running", "paused", "completed", "any"] = "running") -> Json:
         """List runs, newest first. Any running one takes proposals."""
-        runs: list[Json] = []
         async with self._client() as client:
-            async for run in client.runs.list(state=None if state == "any" else state):
-                runs.append(await self._status(run))
-                if len(runs) >= _LISTED:
-                    break
-        return {"runs": runs}
+            runs = await _first(client.runs.list(state=None if state == "any" else state))
+            return {"runs": [await self._status(run) for run in runs]}
 
     async def start_run(
         self,
@@ -258,19 +252,26 @@ class _Tools:
         run: Annotated[str | None, Field(description="Limit to a run.")] = None,
     ) -> Json:
         """List confirmed unlocks: which policy reached which target, at what cost, and who proposed it."""
-        records: list[Json] = []
         async with self._client() as client:
             run_id = None if run is None else (await _find_run(client, run)).id
-            async for unlock in client.unlocks(problem=problem, run=run_id):
-                records.append(unlock.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": unlock.policy_label})
-                if len(records) >= _LISTED:
-                    break
-        return {"unlocks": records}
+            unlocks = await _first(client.unlocks(problem=problem, run=run_id))
+        return {
+            "unlocks": [u.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": u.policy_label} for u in unlocks]
+        }
 
     async def hint(self, run: Run, text: Annotated[str, Field(min_length=1, max_length=1000)]) -> Json:
         """Give a hint that later prompts of the run show as long as it helps."""
         async with self._run(run) as handle:
             return {"hint": (await handle.hint(text)).number}
+
+
+async def _first(items: AsyncIterator[T]) -> list[T]:
+    first: list[T] = []
+    async for item in items:
+        first.append(item)
+        if len(first) >= _LISTED:
+            break
+    return first
 
 
 async def _find_run(client: AsyncClient, name: str) -> AsyncRunHandle:

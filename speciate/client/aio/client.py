@@ -21,6 +21,18 @@ from speciate.domain.target import ClaimState
 class AsyncClient:
     """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``."""
 
+    problems = cached_property(lambda self: aio.catalog.AsyncProblemsClient(self._transport))
+    problem_sets = cached_property(lambda self: aio.catalog.AsyncProblemSetsClient(self._transport))
+    policies = cached_property(lambda self: aio.catalog.AsyncPoliciesClient(self._transport))
+    runs = cached_property(lambda self: aio.runs.AsyncRunsClient(self._transport))
+    candidates = cached_property(lambda self: aio.runs.AsyncCandidatesClient(self._transport))
+    evaluations = cached_property(lambda self: aio.evaluations.AsyncEvaluationsClient(self._transport))
+    tournaments = cached_property(lambda self: aio.declarations.AsyncTournamentsClient(self._transport))
+    campaigns = cached_property(lambda self: aio.declarations.AsyncCampaignsClient(self._transport))
+    tokens = cached_property(lambda self: aio.administration.AsyncTokensClient(self._transport))
+    webhooks = cached_property(lambda self: aio.administration.AsyncWebhooksClient(self._transport))
+    projects = cached_property(lambda self: aio.administration.AsyncProjectsClient(self._transport))
+
     def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
         """Configure the client. Nothing is sent yet.
 
@@ -35,61 +47,6 @@ class AsyncClient:
         connection = Connection.to(url, token, project)
         self.url = connection.url
         self._transport = AsyncRestTransport(connection)
-
-    @cached_property
-    def problems(self) -> aio.catalog.AsyncProblemsClient:
-        """Problems and their versions."""
-        return aio.catalog.AsyncProblemsClient(self._transport)
-
-    @cached_property
-    def problem_sets(self) -> aio.catalog.AsyncProblemSetsClient:
-        """Frozen lists of problem versions."""
-        return aio.catalog.AsyncProblemSetsClient(self._transport)
-
-    @cached_property
-    def policies(self) -> aio.catalog.AsyncPoliciesClient:
-        """Policies and their versions."""
-        return aio.catalog.AsyncPoliciesClient(self._transport)
-
-    @cached_property
-    def runs(self) -> aio.runs.AsyncRunsClient:
-        """Runs."""
-        return aio.runs.AsyncRunsClient(self._transport)
-
-    @cached_property
-    def candidates(self) -> aio.runs.AsyncCandidatesClient:
-        """Candidates by id."""
-        return aio.runs.AsyncCandidatesClient(self._transport)
-
-    @cached_property
-    def evaluations(self) -> aio.evaluations.AsyncEvaluationsClient:
-        """Leases and results of external evaluators."""
-        return aio.evaluations.AsyncEvaluationsClient(self._transport)
-
-    @cached_property
-    def tournaments(self) -> aio.declarations.AsyncTournamentsClient:
-        """Head-to-head comparisons of policies."""
-        return aio.declarations.AsyncTournamentsClient(self._transport)
-
-    @cached_property
-    def campaigns(self) -> aio.declarations.AsyncCampaignsClient:
-        """Searches of many problems that share one budget."""
-        return aio.declarations.AsyncCampaignsClient(self._transport)
-
-    @cached_property
-    def tokens(self) -> aio.administration.AsyncTokensClient:
-        """Tokens of the project."""
-        return aio.administration.AsyncTokensClient(self._transport)
-
-    @cached_property
-    def webhooks(self) -> aio.administration.AsyncWebhooksClient:
-        """Webhooks of the project."""
-        return aio.administration.AsyncWebhooksClient(self._transport)
-
-    @cached_property
-    def projects(self) -> aio.administration.AsyncProjectsClient:
-        """Projects and their quotas."""
-        return aio.administration.AsyncProjectsClient(self._transport)
 
     async def __aenter__(self) -> Self:
         return self

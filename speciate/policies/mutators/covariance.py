@@ -19,10 +19,7 @@ from speciate.policies.mutators.source import Source, SourceEdit
 def spread(source: Source, others: Sequence[Source], rng: np.random.Generator) -> list[SourceEdit]:
     """Return edits that add a sample of the covariance of similar programs to all floats; empty if there are none.
 
-    Args:
-        source: The program.
-        others: Programs; those with other constants than floats in the same number are left out.
-        rng: Source of all randomness.
+    Of ``others``, those with other constants than floats in the same number are left out.
     """
     points = _points([source, *others])
     if len(points) < 2:

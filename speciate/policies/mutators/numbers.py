@@ -87,11 +87,8 @@ def _inherited(source: Source, number: Number) -> float:
 def written(number: Number, value: float, unit: float = 0.0) -> SourceEdit:
     """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged.
 
-    Args:
-        number: The constant.
-        value: The new value.
-        unit: Standard deviation of the step: the value is rounded to about a thirtieth of it, so that its last decimal
-            place tells the next step. 0 keeps all digits.
+    The value is rounded to about a thirtieth of ``unit``, the standard deviation of the step, so that its last decimal
+    place tells the next step. A unit of 0 keeps all digits.
     """
     if isinstance(number.value, int):
         text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))

@@ -37,13 +37,7 @@ _WRITTEN: Final = (ast.Store, ast.Del)
 
 
 class Walker:
-    """Collector of the places of one program.
-
-    Args:
-        data: The program in UTF-8.
-        starts: Offset of each line's start.
-        regions: Spans in which edits are allowed.
-    """
+    """Collector of the places of one program: ``starts`` are offsets of its lines, edits are allowed in ``regions``."""
 
     def __init__(self, data: bytes, starts: list[int], regions: tuple[Span, ...]) -> None:
         self.numbers: list[Number] = []
