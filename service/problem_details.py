@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 from fastapi.responses import JSONResponse
 
@@ -62,15 +63,8 @@ def problem_response(
         status=status,
         detail=_plain(detail),
         errors=tuple(
-            FieldErrorDetails(
-                message=_plain(f.message),
-                where=_plain(f.where),
-                label=_plain(f.label),
-                file=None if f.file is None else _plain(f.file),
-                line=f.line,
-                column=f.column,
-            )
-            for f in field_errors
+            FieldErrorDetails(**{name: _plain(value) for name, value in asdict(error).items()})
+            for error in field_errors
         ),
     )
     return JSONResponse(
@@ -81,6 +75,6 @@ def problem_response(
     )
 
 
-def _plain(text: str) -> str:
+def _plain(value: Any) -> Any:
     # A message may quote user input, and lone surrogates cannot be encoded.
-    return text.encode("utf-8", "replace").decode()
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -13,7 +13,7 @@ from service.diffs import unified_diff
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
-from speciate.domain.target import ClaimState, Target
+from speciate.domain.target import ClaimState
 from speciate.schema.candidates import CandidateDetail, CandidateRecord, EliteRecord
 from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
@@ -25,21 +25,7 @@ MAX_CHARACTERS: Final = 20_000
 """Characters of a program and of its diff shown; the download has all."""
 
 _STATES: Final = (ClaimState.REFUTED, ClaimState.PENDING, ClaimState.CONFIRMED)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetState:
-    """A target, as the best candidate and the run meet it."""
-
-    target: Target
-    met: bool
-    """True if the best candidate meets it."""
-    missing: tuple[Shortfall, ...]
-    """What the best candidate lacks."""
-    claim: UnlockRecord | None
-    """The candidate of the run that met it; a confirmed one before a pending or a refuted one."""
-    refuted: str
-    """What was measured, if the claim was refuted; else empty."""
+"""The claim to show has the last of these states."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +56,18 @@ class BestResult:
         return [(objective, self.rewards[objective.name]) for objective in objectives]
 
     @cached_property
-    def targets(self) -> list[TargetState]:
-        states = []
+    def targets(self) -> list[dict[str, Any]]:
+        """For every target: what the best candidate lacks, and the claim of the run with what refuted it."""
+        rows = []
         for i, target in enumerate(self.problem.targets):
             met = self.candidate is not None and target.name in self.candidate.targets
+            missing = () if met or not self.rewards else self.problem.ranking.missing(i, self._vector)
             claims = [claim for claim in self.claims if claim.target == target.name]
             claim = max(claims, key=lambda each: (_STATES.index(each.state), each.number), default=None)
-            missing = () if met or not self.rewards else self.problem.ranking.missing(i, self._vector)
-            refuted = ""
-            if claim is not None and claim.state is ClaimState.REFUTED:
-                refuted = self.candidate_of(claim.number).refuted.get(target.name, "")
-            states.append(TargetState(target, met, missing, claim, refuted))
-        return states
+            refuted = claim is not None and claim.state is ClaimState.REFUTED
+            reason = self.candidate_of(claim.number).refuted.get(target.name, "") if claim and refuted else ""
+            rows.append({"target": target, "met": met, "missing": missing, "claim": claim, "refuted": reason})
+        return rows
 
     @property
     def _vector(self) -> tuple[float, ...]:

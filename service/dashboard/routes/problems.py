@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -35,14 +34,6 @@ _LATEST: Final = 500
 _FILE: Final = "file:"
 _AROUND: Final = 2
 _MAX_EXCERPTS: Final = 20
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """Lines around an error: line number, text, and True for the line with the error."""
-
-    error: FieldError
-    lines: Sequence[tuple[int, str, bool]]
 
 
 @router.get("")
@@ -130,14 +121,15 @@ def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str],
     return page(request, "new_problem.html", status, values=values, files=files, errors=errors, excerpts=excerpts)
 
 
-def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
+def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[tuple[FieldError, list[tuple[int, str, bool]]]]:
+    """Return errors with the lines around them: number and text of a line, and True for the line with the error."""
     excerpts = []
     for detail in errors.details[:_MAX_EXCERPTS]:
         if detail.line is None or detail.file is None or detail.file not in texts:
             continue
         lines = texts[detail.file].split("\n")
         first, last = max(1, detail.line - _AROUND), min(len(lines), detail.line + _AROUND)
-        excerpts.append(Excerpt(detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
+        excerpts.append((detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
     return excerpts
 
 
