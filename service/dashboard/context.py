@@ -99,8 +99,10 @@ class DashboardContext:
         except redis.RedisError:
             return ()
 
-    def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the event stream of a view of this project; see ``LiveViews.watch``."""
+    def watch(
+        self, key: str, render: Callable[[], LivePart], seen: str, *, run_id: UUID | None = None
+    ) -> StreamingResponse:
+        """Return the event stream of a view of this project, which is rendered again when the run, or any, commits."""
         return self.live.watch(f"{self.project} {key}", render, run_id=run_id, seen=seen)
 
 

@@ -26,9 +26,7 @@ def show_activity(request: Request, dashboard: DashboardDep) -> Response:
 
 @router.get("/live/activity")
 async def watch_activity(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    return dashboard.watch(
-        "activity", lambda: LivePart(fragment("activity_live.html", **_activity(dashboard))), run_id=None, seen=seen
-    )
+    return dashboard.watch("activity", lambda: LivePart(fragment("activity_live.html", **_activity(dashboard))), seen)
 
 
 @router.get("/workers")
@@ -38,9 +36,7 @@ def show_workers(request: Request, dashboard: DashboardDep) -> Response:
 
 @router.get("/live/workers")
 async def watch_workers(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    return dashboard.watch(
-        "workers", lambda: LivePart(fragment("workers_live.html", **_workers(dashboard))), run_id=None, seen=seen
-    )
+    return dashboard.watch("workers", lambda: LivePart(fragment("workers_live.html", **_workers(dashboard))), seen)
 
 
 def _activity(dashboard: DashboardContext) -> dict[str, Any]:

@@ -98,7 +98,7 @@ async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") ->
         html = fragment("campaign_live.html", record=record, opened=(), **_context(dashboard, record))
         return LivePart(html, _revision(record), final=record.state.ended)
 
-    return dashboard.watch(f"campaign {name}", part, run_id=None, seen=seen)
+    return dashboard.watch(f"campaign {name}", part, seen)
 
 
 @router.post("/{name}/{verb}")

@@ -183,7 +183,7 @@ async def watch_candidate(
         html = fragment("evaluation.html", **panel) + fragment("replay.html", **panel)
         return LivePart(html, final=not (panel["pending"] or panel["active"]))
 
-    return dashboard.watch(f"candidate {run_id} {number} {awaited}", render, run_id=run_id, seen=seen)
+    return dashboard.watch(f"candidate {run_id} {number} {awaited}", render, seen, run_id=run_id)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/program")

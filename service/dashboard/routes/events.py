@@ -40,7 +40,7 @@ async def watch_events(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "
         text = fragment("events_live.html", **_context(dashboard, run, run.last_event + 1))
         return LivePart(text, str(run.revision), final=run.state.ended)
 
-    return dashboard.watch(f"events {run_id}", render, run_id=run_id, seen=seen)
+    return dashboard.watch(f"events {run_id}", render, seen, run_id=run_id)
 
 
 def _context(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str, Any]:

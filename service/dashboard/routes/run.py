@@ -33,7 +33,7 @@ def show_run(request: Request, view: RunViewDep) -> Response:
 @router.get("/{run_id}/live")
 async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     return dashboard.watch(
-        f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
+        f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), seen, run_id=run_id
     )
 
 

@@ -87,8 +87,7 @@ async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Se
     return dashboard.watch(
         address("runs", **asdict(filters)),
         lambda: LivePart(fragment("runs_live.html", **_context(dashboard, filters, ""))),
-        run_id=None,
-        seen=seen,
+        seen,
     )
 
 

@@ -167,7 +167,7 @@ async def _watch(
             last = state, LivePart(render(record), _revision(record), final=record.state.ended)
         return last[1]
 
-    return dashboard.watch(f"tournament {key}", part, run_id=None, seen=seen)
+    return dashboard.watch(f"tournament {key}", part, seen)
 
 
 def _revision(record: TournamentRecord) -> str:
