@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from speciate.domain.objective import Objective
-
 MISSING: Final = "–"
 _SPANS: Final = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0, "min", 1.0, "s"))
 
@@ -77,15 +75,11 @@ def short(value: UUID | str, length: int = 8) -> str:
     return str(value)[-length:]
 
 
-def directed(objective: Objective) -> str:
-    return objective.directed
-
-
 def clip(value: object, length: int = 120) -> str:
     text = str(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (number, percent, dollars, duration, size, day, timestamp, short, directed, clip)
+    each.__name__: each for each in (number, percent, dollars, duration, size, day, timestamp, short, clip)
 }

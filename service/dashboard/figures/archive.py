@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
-from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective
 from speciate.schema.candidates import EliteRecord
 
@@ -123,7 +122,7 @@ def _natural(cell: str) -> tuple[str, int, str]:
 
 def _colour_axis(objective: Objective) -> dict[str, Any]:
     bar = {
-        "title": {"text": directed(objective), "side": "right"},
+        "title": {"text": objective.directed, "side": "right"},
         "thickness": 10,
         "outlinewidth": 0,
         "tickformat": ".3~g",

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import Cell, Chart, Table, axis, escaped, hover, series_marker, step_line, thinned
 from service.dashboard.figures.population import Population, better
-from service.dashboard.formatting import directed
 from service.dashboard.scales import Extent
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.reward import FloatArray, pareto_front
@@ -45,7 +44,7 @@ def best_of(objective: Objective) -> Measure:
         "best",
         f"Best candidate so far: {name}",
         f"best {name}",
-        directed(objective),
+        objective.directed,
         note,
         lambda run: run.best_curve(objective),
     )
@@ -136,8 +135,8 @@ def compare_fronts_chart(
         " these two objectives; small points are on the front for other objectives."
     )
     layout = {
-        "xaxis": axis(directed(first)),
-        "yaxis": axis(directed(second)),
+        "xaxis": axis(first.directed),
+        "yaxis": axis(second.directed),
         "showlegend": True,
         "hovermode": "closest",
     }

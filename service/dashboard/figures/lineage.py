@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
 from service.dashboard.figures.population import Population
-from service.dashboard.formatting import directed
 
 MAX_NODES: Final = 5000
 GENERATION: Final = "generation"
@@ -68,7 +67,7 @@ def lineage_chart(population: Population, y: str = "", focus: int | None = None)
         " one candidate back to its root. Click a point to open it."
         + (f" {hidden:,} of {len(drawable):,} candidates are not drawn; ancestors and the front are." if hidden else "")
     )
-    labels = {objective.name: directed(objective) for objective in population.problem.objectives}
+    labels = {objective.name: objective.directed for objective in population.problem.objectives}
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(labels.get(y, y)), "hovermode": "closest"}
     table = _table(population, path, depth)
     return Chart("lineage", "Family tree", note, data, layout, table, height=40, link=population.link)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
-from service.dashboard.formatting import directed
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
@@ -177,7 +176,7 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     note = f"Each point is a candidate; diamonds are the Pareto front. {better(first)}, {better(second)}." + (
         f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )
-    layout = {"xaxis": axis(directed(first)), "yaxis": axis(directed(second)), "hovermode": "closest"}
+    layout = {"xaxis": axis(first.directed), "yaxis": axis(second.directed), "hovermode": "closest"}
     extents = {"x": population.extent(first), "y": population.extent(second)} if traces else {}
     table = front_table(population)
     title = "Population in reward space"
@@ -204,7 +203,8 @@ def best_matrix(population: Population, best: RankedCandidate) -> Table:
         number = int(columns.number[row])
         rows.append([objective.name, number, *(float(value) for value in columns.rewards[row][:MAX_AXES])])
         links.append(population.link.format(number))
-    return Table(("best in", "candidate", *map(directed, problem.objectives[:MAX_AXES])), rows, tuple(links))
+    directed = (objective.directed for objective in problem.objectives[:MAX_AXES])
+    return Table(("best in", "candidate", *directed), rows, tuple(links))
 
 
 def _over_evaluations(population: Population, objective: Objective) -> Chart:
@@ -216,7 +216,7 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
     more = {"customdata": columns.number[drawn], "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5}}
     points = scatter("markers", columns.evaluations[drawn], values[drawn], template, name="candidates", **more)
     data = [points] if len(drawn) else []
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "hovermode": "closest"}
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(objective.directed), "hovermode": "closest"}
     extents = {"y": population.extent(objective)} if data else {}
     table = Table(
         ("candidate", "evaluations", objective.name),
