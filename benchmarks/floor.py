@@ -164,7 +164,7 @@ def run(_: Settings) -> None:
 def page(values: Mapping[tuple[str, str], list[float]], spent: Mapping[str, list[float]]) -> str:
     """Return the page in Markdown."""
     arms = [*ARMS, SCIPY]
-    lines = ["# The floor: mutation without a model", "", *_conclusion(values), METHOD, HEAD]
+    lines = ["# Mutation without a model", "", *_conclusion(values), METHOD, HEAD]
     for slug in PROBLEMS:
         cells = [f"{np.mean(values[slug, arm]):.4f}{_difference(values, slug, arm)}" for arm in arms]
         arrow = "↑" if _sign(slug) < 0 else "↓"

@@ -16,8 +16,8 @@ from speciate.training.installed import require_training
 from workers.composition import core_slots, counters, evaluator, leave_connections, remove_files, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
+from workers.idle_exit import idle_exit
 from workers.reconciler import start_reconciler
-from workers.rest import pool_rest
 from workers.startup import Presence, describe, wait_for_schema
 from workers.tasks import register
 from workers.webhooks import WebhookDispatcher
@@ -74,12 +74,12 @@ def _flush_telemetry(**_: object) -> None:
 
 @signals.worker_process_init.connect
 def _join(**_: object) -> None:
-    """Let a pool process have connections of its own, and exit after a rest or with the main process of its worker."""
+    """Let a pool process have connections of its own, and exit when it is idle or its main process ends."""
     leave_connections()
     drain_coordinator.join()
-    signals.task_prerun.connect(pool_rest.end)
-    signals.task_postrun.connect(pool_rest.begin)
-    pool_rest.watch(settings().rest_s)
+    signals.task_prerun.connect(idle_exit.task_began)
+    signals.task_postrun.connect(idle_exit.task_ended)
+    idle_exit.watch(settings().rest_s)
 
 
 @signals.worker_shutting_down.connect

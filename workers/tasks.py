@@ -26,7 +26,7 @@ def perform(work_id: str) -> None:
 
 
 def perform_evaluation(work_id: str) -> None:
-    """Perform an evaluation, the message's message_unit or one of a run that has fewer."""
+    """Execute the unit of the message, or one of a run that has fewer in progress."""
     message_unit = UUID(work_id)
     for _ in range(_ATTEMPTS):
         unit = fair_queue().choose(message_unit)
@@ -35,7 +35,7 @@ def perform_evaluation(work_id: str) -> None:
             return
         if executor().execute(unit) or unit == message_unit:
             return
-        # Another worker has taken the chosen one.
+        # Another worker has leased it.
 
 
 def _pass_on(work_id: UUID) -> None:

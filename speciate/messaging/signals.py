@@ -18,7 +18,7 @@ COMMIT_CHANNEL: Final = "speciate:commits"
 
 
 class RedisSignals:
-    """``Signals`` over Redis and the broker, to which ``send`` gives the message of a work unit."""
+    """``CommitListener`` over Redis and the broker, to which ``send`` gives the message of a work unit."""
 
     def __init__(self, client: redis.Redis, *, send: Callable[[WorkRef], None]) -> None:
         self._redis = client

@@ -1,4 +1,4 @@
-"""Replace the pool processes of a worker that rests.
+"""End pool processes that have been idle for a time after work; Celery replaces them.
 
 Work leaves a pool process with a copy of memory that it shared with the main process, warm sandboxes and connections.
 Its successor has none of them.
@@ -16,8 +16,8 @@ from celery.concurrency.prefork import process_destructor
 from workers.composition import evaluator
 
 
-class PoolRest:
-    """The time since the last task of this pool process."""
+class IdleExit:
+    """Ends this pool process when its last task is long enough ago."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,16 +26,16 @@ class PoolRest:
         self._since = 0.0
 
     def watch(self, limit_s: float) -> None:
-        """End this process, in which tasks run one after another, once it has worked and rested for a time."""
-        threading.Thread(target=self._watch, args=(limit_s,), name="rest", daemon=True).start()
+        """End this process ``limit_s`` seconds after its last task, unless another one has begun."""
+        threading.Thread(target=self._watch, args=(limit_s,), name="idle-exit", daemon=True).start()
 
-    def begin(self, **_: object) -> None:
+    def task_ended(self, **_: object) -> None:
         self._since = time.monotonic()
         self._tasks -= 1
         self._worked.set()
 
-    def end(self, **_: object) -> None:
-        """Note that a task begins; wait while the sandboxes of this process are stopped."""
+    def task_began(self, **_: object) -> None:
+        """Wait while the sandboxes of this process are stopped."""
         self._tasks += 1
         with self._lock:
             pass
@@ -56,4 +56,4 @@ class PoolRest:
         os._exit(os.EX_OK)
 
 
-pool_rest: Final = PoolRest()
+idle_exit: Final = IdleExit()
