@@ -81,7 +81,9 @@ class Siblings:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the error."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
             self.field_errors.append(
-                FieldError(f"is {shorten(name)}: expected the name of a file in the same directory{_or(key)}", key)
+                FieldError(
+                    f"is {shorten(name)}: expected the name of a file in the same directory{_INLINE.get(key, '')}", key
+                )
             )
             return None
         try:
@@ -168,29 +170,24 @@ class Siblings:
 
     def cases(self, cases: object) -> list[Any] | None:
         """Return the cases in a named JSON file and record their lines; an array of tables holds them itself."""
-        return cases if isinstance(cases, list) else self._cases_in(cases)
-
-    def _cases_in(self, name: object) -> list[Any] | None:
-        text = self.text("cases", name)
-        if text is None:
-            return None
+        if isinstance(cases, list) or (text := self.text("cases", cases)) is None:
+            return cases if isinstance(cases, list) else None
+        name = str(cases)
         if not values_within(text, MAX_VALUES):
-            self.field_errors.append(
-                FieldError(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1)
-            )
+            self.field_errors.append(FieldError(f"holds more than {MAX_VALUES} values", "cases", file=name, line=1))
             return None
         try:
-            cases = json.loads(text)
-            if isinstance(cases, list):
+            values = json.loads(text)
+            if isinstance(values, list):
                 self._case_lines = _element_lines(text)
-                return cases
-            problem = FieldError("expected a JSON list of cases", "cases", file=str(name), line=1)
+                return values
+            problem = FieldError("expected a JSON list of cases", "cases", file=name, line=1)
         except json.JSONDecodeError as error:
-            problem = FieldError(f"is not valid JSON: {error.msg}", "cases", str(name), error.lineno, error.colno)
+            problem = FieldError(f"is not valid JSON: {error.msg}", "cases", name, error.lineno, error.colno)
         except RecursionError as error:
-            problem = FieldError(f"is not valid JSON: {error}", "cases", str(name), 1)
+            problem = FieldError(f"is not valid JSON: {error}", "cases", name, 1)
         except ValueError:
-            problem = FieldError(TOO_MANY_DIGITS, "cases", str(name), 1)
+            problem = FieldError(TOO_MANY_DIGITS, "cases", name, 1)
         self.field_errors.append(problem)
         return None
 
@@ -200,10 +197,6 @@ _INLINE: Final = {
     "evaluator": ", or a script of several lines",
     "cases": ", or an array of cases",
 }
-
-
-def _or(key: str) -> str:
-    return _INLINE.get(key, "")
 
 
 _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {

@@ -20,10 +20,6 @@ class _Competitor(NamedTuple):
     """Training method, if several training runs are compared."""
     training_seed: int | None = None
 
-    @property
-    def label(self) -> str:
-        return _label(self.policy)
-
 
 def head_to_head(
     policies: Sequence[str], *, mutator: str | None = None, strategy: str = "vector_evolution"
@@ -71,10 +67,10 @@ def _entrants(
                 remedy="Omit --mutator, or choose another --strategy.",
             )
         groups.append(("common-mutator", strategy, mutator))
-    baseline = f"{competitors[0].label}-independent"
+    baseline = f"{_label(competitors[0].policy)}-independent"
     entrants = [
         Entrant(
-            name=f"{each.label}-{group}",
+            name=f"{_label(each.policy)}-{group}",
             policy=each.policy,
             strategy=search,
             mutator=common,
@@ -91,7 +87,7 @@ def _entrants(
 def _against(competitor: _Competitor, group: str, baseline: str) -> str | None:
     if competitor.rival is not None:
         return f"{_label(competitor.rival)}-{group}"
-    own = f"{competitor.label}-independent"
+    own = f"{_label(competitor.policy)}-independent"
     return None if group == "independent" or own == baseline else own
 
 

@@ -38,15 +38,12 @@ class Codec(Protocol):
         A parent is omitted if these tokens cannot express it. ``goal``, shape (k,), is the weighting to aim for,
         summing to 1.
         """
-        ...
 
     def read(self, text: str, *, answers: int) -> list[str]:
         """Return at most ``answers`` candidates of a completion, in order; unreadable ones as empty texts."""
-        ...
 
     def write(self, candidate: str) -> list[str] | None:
         """Return the tokens of a candidate, or None if it cannot be expressed."""
-        ...
 
 
 def goal_tokens(goal: Sequence[float] | None) -> list[str]:

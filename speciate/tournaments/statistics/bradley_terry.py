@@ -28,7 +28,6 @@ class Strengths:
     """θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j if they do not tie."""
     low: FloatArray
     high: FloatArray
-    level: float
     log_tie: float
     """η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie."""
     chances: FloatArray
@@ -86,7 +85,7 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     spread = [np.diag(centre @ covariance[:m, :m] @ centre) for covariance in (model, sandwich)]
     reach = special.ndtri((1 + level) / 2) * np.sqrt(np.maximum(*spread))
     strength, log_tie = theta[:m] - theta[:m].mean(), float(theta[m]) if has_ties else -np.inf
-    return Strengths(strength, strength - reach, strength + reach, level, log_tie, _chances(strength, log_tie))
+    return Strengths(strength, strength - reach, strength + reach, log_tie, _chances(strength, log_tie))
 
 
 def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatArray, FloatArray]:

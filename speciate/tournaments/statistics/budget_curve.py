@@ -36,7 +36,6 @@ class BudgetCurve:
     low: FloatArray
     """Lower end of the interval; NaN if the curves of all problems are equal."""
     high: FloatArray
-    level: float
 
 
 def fit_budget_curve(
@@ -75,7 +74,7 @@ def fit_budget_curve(
     fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]
     ceiling = start if gain == 0.0 else min(start + gain / decay if decay else np.inf, largest)
     worst = float(np.abs(samples[0] - fitted).max())
-    return BudgetCurve(start, gain, decay, float(ceiling), worst, points, predicted[0], low, high, level)
+    return BudgetCurve(start, gain, decay, float(ceiling), worst, points, predicted[0], low, high)
 
 
 def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:

@@ -39,7 +39,6 @@ class MethodTest:
     low: float | None
     """Lower end of the t interval of the difference; None with one run or without any variation."""
     high: float | None
-    level: float
     p_value: float
     """Two-sided, of the permutation test."""
     smallest_p: float
@@ -103,7 +102,6 @@ def compare_methods(
         difference=float(x.mean() - y.mean()),
         low=low,
         high=high,
-        level=level,
         p_value=p_value,
         smallest_p=max(smallest_p(len(x), len(y), paired=paired), 0.0 if exact else 1 / (1 + draws)),
         paired=paired,

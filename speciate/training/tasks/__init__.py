@@ -10,23 +10,21 @@ from typing import Final
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.suggestions import did_you_mean
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.training.tasks.eureqa import open_eureqa
-from speciate.training.tasks.livecodebench import open_livecodebench
+from speciate.training.tasks import eureqa, livecodebench, musique, toolrl
+from speciate.training.tasks.datasets import Dataset, DatasetTask
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
-from speciate.training.tasks.musique import open_musique
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
 from speciate.training.tasks.python import PythonTask
 from speciate.training.tasks.task import GeneratedTask, Split, Task
-from speciate.training.tasks.toolrl import open_toolrl
 
 GENERATED: Final[dict[str, GeneratedTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
 """Tasks that generate their problems and train policies from scratch, by name."""
 
-DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
-    "musique": open_musique,
-    "eureqa": open_eureqa,
-    "toolrl": open_toolrl,
-    "livecodebench": open_livecodebench,
+DATASETS: Final = {
+    "musique": Dataset(tuple(musique.WEIGHTS), 512, musique.read_problems),
+    "eureqa": Dataset(tuple(eureqa.WEIGHTS), 512, eureqa.read_problems),
+    "toolrl": Dataset(tuple(toolrl.WEIGHTS), 1024, toolrl.read_problems),
+    "livecodebench": Dataset(livecodebench.REWARDS, 2048, livecodebench.read_problems),
 }
 """Tasks that read a public dataset from a user's folder, by name."""
 
@@ -52,7 +50,7 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
         raise InvalidInputError(
             f"task {name!r} reads a dataset.", remedy="Pass the folder with its files as --data DIR."
         )
-    return DATASETS[name](data, evaluator)
+    return DatasetTask.read(name, DATASETS[name], data, evaluator)
 
 
 __all__ = ["DATASETS", "GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]

@@ -6,11 +6,12 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,16 @@ def text_problem(
     )
 
 
+class Dataset(NamedTuple):
+    """A public dataset in a user's folder."""
+
+    rewards: tuple[str, ...]
+    """Names of the k rewards. A problem may have only the first ones."""
+    max_tokens: int
+    """Longest sensible answer in tokens."""
+    problems: Callable[[Path], Iterable[tuple[Split, Problem]]]
+
+
 @dataclass(frozen=True)
 class DatasetTask:
     """A task on a dataset."""
@@ -66,9 +77,7 @@ class DatasetTask:
     name: str
     """Key in ``DATASETS``."""
     rewards: tuple[str, ...]
-    """Names of the k rewards. A problem may have only the first ones."""
     max_tokens: int
-    """Longest sensible answer in tokens."""
     pools: Mapping[Split, Sequence[Problem]]
     evaluator: EvaluatorClient | None
     """Evaluator that scores answers; None if nothing is scored."""
@@ -77,14 +86,7 @@ class DatasetTask:
     codec: ClassVar[str | None] = None
 
     @classmethod
-    def gathered(
-        cls,
-        name: str,
-        rewards: tuple[str, ...],
-        max_tokens: int,
-        problems_read: Iterable[tuple[Split, Problem]],
-        evaluator: EvaluatorClient | None,
-    ) -> DatasetTask:
+    def read(cls, name: str, dataset: Dataset, folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
         """Return the task with its problems in an order that does not depend on the files.
 
         A duplicate problem is kept once, in the test split if it is in both, so that no test problem is trained on.
@@ -92,7 +94,9 @@ class DatasetTask:
         pools: dict[Split, list[Problem]] = {split: [] for split in Split}
         slugs: set[str] = set()
         seen: set[str] = set()
-        by_split = sorted(problems_read, key=lambda item: (item[0] is Split.TRAIN, text_digest(item[1].slug)))
+        by_split = sorted(
+            dataset.problems(folder), key=lambda item: (item[0] is Split.TRAIN, text_digest(item[1].slug))
+        )
         for split, problem in by_split:
             content = text_digest(problem.description)
             if content in seen:
@@ -102,7 +106,7 @@ class DatasetTask:
             seen.add(content)
             slugs.add(problem.slug)
             pools[split].append(problem)
-        return cls(name, rewards, max_tokens, pools, evaluator)
+        return cls(name, dataset.rewards, dataset.max_tokens, pools, evaluator)
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
         pool = self.pools[split]

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from speciate.domain.problem import Problem
-from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import eureqa_score
-from speciate.training.tasks.datasets import DatasetTask, slug_of, split_by_digest, text_problem
+from speciate.training.tasks.datasets import slug_of, split_by_digest, text_problem
 from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
 _LETTERS: Final = "ABCDE"
-_WEIGHTS: Final = {f"entity_{letter}": 1.0 for letter in _LETTERS}
+WEIGHTS: Final = {f"entity_{letter}": 1.0 for letter in _LETTERS}
 _DESCRIPTION: Final = """Find out who or what is meant. The entities in this text are masked and hang together in a
 chain; only the last one is given. Work backwards from it.
 
@@ -37,11 +36,7 @@ Write five lines, each with the name of an entity as the title of its Wikipedia 
 Each right name is a reward of its own."""
 
 
-def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
-
-
-def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
     files = "questions_normal_5-*.parquet and questions_hard_5-*.parquet"
     for path in files_of("eureqa", folder, files, r"questions_(normal|hard)_5\b.*\.(parquet|jsonl?)$"):
         hard = "questions_hard_5" in path.relative_to(folder).as_posix()
@@ -61,7 +56,7 @@ def _problem(row: DatasetRow, level: str) -> Problem:
     return text_problem(
         row,
         eureqa_score,
-        _WEIGHTS,
+        WEIGHTS,
         {"entities.json": dict(zip(_LETTERS, entities, strict=False))},
         slug=slug_of("eureqa", level, str(number)),
         title=f"Five masked entities, {level} question {number}",

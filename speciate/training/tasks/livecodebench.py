@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.problem import Problem
-from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import livecodebench_score
-from speciate.training.tasks.datasets import DatasetTask, slug_of, unlock_all
+from speciate.training.tasks.datasets import slug_of, unlock_all
 from speciate.training.tasks.rows import DatasetRow, files_of, read_rows, strict_json
 from speciate.training.tasks.task import Split
 
 MAX_TESTS: Final = 16
+REWARDS: Final = tuple(f"test_{i + 1}" for i in range(MAX_TESTS))
 MAX_UNPACKED_BYTES: Final = 1 << 30
 _MAX_TEST_CHARS: Final = 8192
 _TESTED_FROM: Final = date(2025, 2, 1)
@@ -58,12 +58,7 @@ nothing."""
 Test = dict[str, Any]
 
 
-def open_livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    rewards = tuple(f"test_{i + 1}" for i in range(MAX_TESTS))
-    return DatasetTask.gathered("livecodebench", rewards, 2048, _read_problems(folder), evaluator)
-
-
-def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
     files = "test.jsonl, test2.jsonl, … of code_generation_lite"
     for path in files_of("livecodebench", folder, files, r"(^|/)test\d*\.jsonl$"):
         for row in read_rows(path):
@@ -82,7 +77,7 @@ def _split(row: DatasetRow) -> Split:
 
 def _problem(row: DatasetRow, tests: list[Test]) -> Problem:
     content = row.text("question_content", 80_000).strip()
-    rewards = [f"test_{i + 1}" for i in range(len(tests))]
+    rewards = REWARDS[: len(tests)]
     base = {
         "slug": slug_of("livecodebench", row.text("question_id", 200)),
         "title": row.text("question_title", 1000)[:200],

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from speciate.domain.problem import Problem
-from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import musique_score
-from speciate.training.tasks.datasets import DatasetTask, slug_of, text_problem
+from speciate.training.tasks.datasets import slug_of, text_problem
 from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
-_WEIGHTS: Final = {f"hop_{i + 1}": 1.0 for i in range(musique_score.HOPS)} | {"answer_f1": 3.0}
+WEIGHTS: Final = {f"hop_{i + 1}": 1.0 for i in range(musique_score.HOPS)} | {"answer_f1": 3.0}
 _DESCRIPTION: Final = """Answer a question that takes several steps. Each step rests on one of these paragraphs.
 
 {paragraphs}
@@ -38,11 +37,7 @@ hop_1 to hop_4 reward the right paragraph for each step (steps that the question
 answer_f1 the words that the answer shares with the right one. Without an answer nothing counts."""
 
 
-def open_musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    return DatasetTask.gathered("musique", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
-
-
-def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
     files = "musique_ans_v1.0_train.jsonl and musique_ans_v1.0_dev.jsonl"
     for path in files_of("musique", folder, files, r"musique_[^/]*_(train|dev)\.jsonl$"):
         split = Split.TRAIN if path.stem.endswith("train") else Split.TEST
@@ -65,7 +60,7 @@ def _problem(row: DatasetRow) -> Problem:
     return text_problem(
         row,
         musique_score,
-        _WEIGHTS,
+        WEIGHTS,
         {"question.json": {"support": support, "answers": answers}},
         slug=slug_of("musique", row.text("id", 200)),
         title=question,

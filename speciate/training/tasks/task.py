@@ -27,38 +27,31 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """Its key in ``GENERATED`` or ``DATASETS``."""
-        ...
 
     @property
     def rewards(self) -> tuple[str, ...]:
         """Names of the k rewards, each in [0, 1], higher is better. A problem has all of them, or the first few."""
-        ...
 
     @property
     def answers(self) -> int:
         """m, the answers per rollout for methods with several."""
-        ...
 
     @property
     def max_tokens(self) -> int:
         """Longest answer in tokens."""
-        ...
 
     @property
     def codec(self) -> str | None:
         """Codec of prompts for tiny models; None means English."""
-        ...
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
         """Yield problems ``start`` to ``start + count`` of a split; the same ones in every call."""
-        ...
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
         """Return the reward vector of every candidate; all zeros if the candidate fails.
 
         ``EvaluatorUnavailableError``: candidates must be executed and no sandbox is available.
         """
-        ...
 
 
 class GeneratedTask(Task, Protocol):
@@ -68,11 +61,9 @@ class GeneratedTask(Task, Protocol):
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return a valid candidate that is good at some rewards and rarely optimal."""
-        ...
 
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
         """Return a candidate with a child one edit away that is better in some reward; None if none was found."""
-        ...
 
 
 _PARITY: Final = {Split.TRAIN: 1, Split.TEST: 0}

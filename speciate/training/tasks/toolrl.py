@@ -20,13 +20,12 @@ from typing import Final
 
 from speciate.domain.problem import Problem
 from speciate.domain.values import text_digest
-from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import toolrl_score
-from speciate.training.tasks.datasets import DatasetTask, slug_of, split_by_digest, text_problem
+from speciate.training.tasks.datasets import slug_of, split_by_digest, text_problem
 from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
-_WEIGHTS: Final = dict.fromkeys(("format", "tool_name", "arg_key", "arg_value"), 1.0)
+WEIGHTS: Final = dict.fromkeys(("format", "tool_name", "arg_key", "arg_value"), 1.0)
 _TOOLS, _STEPS = "**Available Tools**", "**Steps for Each Turn**"
 _DESCRIPTION: Final = """Take the next turn in a dialogue with a user: call tools, or answer.
 
@@ -51,11 +50,7 @@ format rewards such a document with nothing around it, which calls tools if and 
 tools, arg_key the right parameters, arg_value their right values."""
 
 
-def open_toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    return DatasetTask.gathered("toolrl", tuple(_WEIGHTS), 1024, _read_problems(folder), evaluator)
-
-
-def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
     names = "train.parquet and test.parquet of rlla_4k, or rlla_rl.json"
     files = files_of("toolrl", folder, names, r"(^|/)((train|test)\.parquet|rlla_rl\.json)$")
     parquet = [path for path in files if path.suffix == ".parquet"]
@@ -78,7 +73,7 @@ def _problem(row: DatasetRow, *, packed: bool) -> Problem:
     return text_problem(
         row,
         toolrl_score,
-        _WEIGHTS,
+        WEIGHTS,
         {"calls.json": _calls(row, answer)},
         slug=slug_of("toolrl", text_digest(description)[:16]),
         title="The next turn in a dialogue with tools",
