@@ -17,10 +17,7 @@ IMAGE_CAPABILITIES: Final = frozenset({IMAGES, COPIES})
 def capabilities_for(image: str | None, writable: Collection[str], programs: Iterable[str]) -> frozenset[str]:
     """Return what a worker needs for a problem.
 
-    Args:
-        image: Image in which candidates are built and run, if any.
-        writable: Folders of the image that they may write to.
-        programs: Programs that their commands begin with; those of an image are inside it.
+    ``programs`` are those that their commands begin with; those of an image are inside it.
     """
     if image is None:
         return frozenset(programs)
@@ -37,10 +34,7 @@ PYTHON_ONLY: Final = "B"
 def missing_capabilities(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> tuple[str, str] | None:
     """Return what the worker lacks that lacks least, and the remedy; None if a worker has everything.
 
-    Args:
-        needs: What a problem needs.
-        machines: What each evaluate worker has.
-        tiers: Sandbox tiers of these workers.
+    ``machines`` are the capabilities of each evaluate worker, ``tiers`` their sandbox tiers.
     """
     lacking = [sorted(needs - machine) for machine in machines] or [sorted(needs)]
     missing = min(lacking, key=lambda names: (len(names), names))

@@ -75,12 +75,7 @@ class Advice:
 
 
 def draw(pieces: Sequence[Advice], rng: np.random.Generator) -> Advice:
-    """Draw the piece for the next prompt.
-
-    Args:
-        pieces: Current pieces, shape (k,), in order of number.
-        rng: Draws k times; not at all for a single piece.
-    """
+    """Draw the piece for the next prompt; ``rng`` draws once for each piece, not at all for a single one."""
     if len(pieces) == 1:
         return pieces[0]
     won = np.array([piece.gain.late_won for piece in pieces])

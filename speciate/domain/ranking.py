@@ -92,11 +92,7 @@ class Ranking:
     ) -> str:
         """Return, as text, what the evaluations of a refuted candidate measured.
 
-        Args:
-            target: Position of the target.
-            rewards: Raw rewards of the first evaluation, shape (d,).
-            repeats: What the repeats measured.
-            hidden: Objectives whose values are left out.
+        ``rewards`` are those of the first evaluation; the values of ``hidden`` objectives are left out.
         """
         if not repeats:  # confirmed by a version that did not keep them
             return "missed by a repeated evaluation: not confirmed"
@@ -145,9 +141,7 @@ class Ranking:
     def best_so_far(self, rewards: FloatArray, met: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the best candidate up to each row by the order of ``merit``; -1 before a feasible one.
 
-        Args:
-            rewards: Raw rewards of the n candidates in order, shape (n, d).
-            met: Targets that they meet, shape (n,).
+        ``rewards`` are raw, shape (n, d); ``met`` are the targets that they meet, shape (n,).
         """
         feasible = np.flatnonzero(self.space.violation(rewards) <= 0)
         # The last key is the first to count; of equals the earlier row ranks higher.

@@ -143,14 +143,8 @@ class Rule:
     def shortfalls(self, rewards: Sequence[float], widths: Sequence[float]) -> tuple[Shortfall, ...]:
         """Return the comparisons that fail, with the distance to each limit.
 
-        Of the alternatives of an ``or``, the one with the least sum counts.
-
-        Args:
-            rewards: Raw rewards, shape (d,), declared order.
-            widths: Widths of the declared ranges, shape (d,): the units of the sizes.
-
-        Returns:
-            Empty exactly if the rule holds.
+        Of the alternatives of an ``or``, the one with the least sum counts. ``rewards`` are raw, in declared order;
+        ``widths``, those of the declared ranges, are the units of the sizes; both have shape (d,).
         """
         return self._root.shortfalls(rewards, widths)
 
@@ -164,24 +158,12 @@ class Rule:
         return tuple(sum(each.size for each in part.shortfalls(rewards, widths)) for part in parts)
 
     def distances(self, rewards: FloatArray, widths: Sequence[float]) -> FloatArray:
-        """Return the sum of the shortfalls of each reward vector.
-
-        Args:
-            rewards: Raw rewards, shape (n, d), declared order.
-            widths: Widths of the declared ranges, shape (d,).
-
-        Returns:
-            Shape (n,), 0 exactly where the rule holds.
-        """
+        """Return the sum of the shortfalls of n raw reward vectors: shape (n,), 0 exactly where the rule holds."""
         return self._root.distances(rewards, widths)
 
 
 def parse_rule(text: str, names: Sequence[str]) -> Rule:
-    """Parse a rule.
-
-    Args:
-        text: The rule.
-        names: Names of the reward vector's components, in declared order.
+    """Parse a rule over the components of a reward vector, given in declared order.
 
     Raises:
         RuleError: The text is not a rule or names an unknown objective; the message gives the position and what was

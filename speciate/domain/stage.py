@@ -58,10 +58,7 @@ class CascadeStage:
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:
     """Check declared stages against a problem's objectives.
 
-    Args:
-        stages: The cascade; may be empty.
-        objectives: All objectives of the problem.
-        scripted: True if an author's script measures them.
+    ``scripted`` is True if an author's script measures them.
 
     Raises:
         InvalidFieldError: A stage is invalid; the message names it and what was expected.

@@ -39,11 +39,7 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *, where: str) -> Options:
     """Validate the options of a plug-in with its config model.
 
-    Args:
-        owner: Name of the plug-in, for the error message.
-        model: Config model.
-        options: Options as JSON values.
-        where: Name of the field that holds the options.
+    ``owner`` names the plug-in in the error; ``where`` is the field that holds the options.
 
     Raises:
         InvalidInputError: An option is unknown, of the wrong type or out of range; the message lists the valid options
@@ -97,11 +93,7 @@ def _field_error(message: str, place: tuple[int | str, ...], model: type[Value])
 
 
 def validation_message(detail: Mapping[str, Any]) -> str:
-    """Return the message for one entry of ``ValidationError.errors()``.
-
-    Args:
-        detail: Its ``type``, ``msg``, ``input`` and, for some types, ``ctx``.
-    """
+    """Return the message for one entry of ``ValidationError.errors()``."""
     context = detail.get("ctx") or {}
     match detail["type"]:
         case "missing":

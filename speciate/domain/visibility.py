@@ -50,10 +50,7 @@ def visibility_of(item: Hideable) -> Visibility:
 def require_visible(what: str, item: Hideable, *, archived: bool = False) -> None:
     """Check that new work may use an object.
 
-    Args:
-        what: Kind and name of the object, for the error.
-        item: The object.
-        archived: Accept an archived object.
+    ``what`` is its kind and name, for the error.
 
     Raises:
         ConflictError: It is archived or deleted.

@@ -71,9 +71,7 @@ class Webhook(Value):
 def retry_delay_s(attempts: int, draw: float) -> float:
     """Return the seconds until the next attempt: exponential backoff with jitter.
 
-    Args:
-        attempts: Failed attempts.
-        draw: A number drawn from [0, 1) for the jitter, which spreads retries after an outage of the receiver.
+    ``draw``, drawn from [0, 1), is for the jitter, which spreads retries after an outage of the receiver.
     """
     ceiling = min(MAX_RETRY_DELAY_S, FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20))
     return ceiling * (0.5 + 0.5 * draw)

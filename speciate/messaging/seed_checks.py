@@ -95,11 +95,7 @@ class SeedChecks:
     ) -> None:
         """Score the seed program of a request on this worker, unless the request has ended.
 
-        Args:
-            key: The request.
-            evaluator: Scores the program.
-            worker: Name of this worker.
-            can: Returns True if this worker can evaluate a problem; otherwise another worker gets the request.
+        If ``can`` returns False for the problem, another worker than ``worker`` gets the request.
         """
         definition: Any = self._redis.get(key)
         if definition is None:

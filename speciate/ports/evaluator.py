@@ -19,14 +19,10 @@ class EvaluatorClient(Protocol):
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Evaluate programs on a problem; return one result per program, in order.
+        """Evaluate programs or data documents on a problem; return one result for each, in order.
 
-        Args:
-            problem: The problem.
-            programs: Program texts or data documents.
-            seeds: Seed of each evaluation, for problems with random scores.
-            timeout_s: Limit for the whole batch in seconds, besides the problem's own limits. Candidates not evaluated
-                by then fail with ``timeout``.
+        Every evaluation has a seed, for problems with random scores. ``timeout_s`` limits the whole batch, besides the
+        problem's own limits: candidates not evaluated by then fail with ``timeout``.
 
         Raises:
             EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.

@@ -380,13 +380,8 @@ class WorkStore(Protocol):
         """Make this unit ready again and pause its run, because a shared service is unavailable.
 
         If the unit was leased before the run was last resumed, the outage may be over. The run then continues, and the
-        unit's next attempt pauses it if the outage lasts.
-
-        Args:
-            lease: The unit.
-            reason: Explanation for users.
-            spent: What the requests of this unit cost; the rest of its reservation is freed. None if unknown: the whole
-                reservation then counts as spent.
+        unit's next attempt pauses it if the outage lasts. ``spent`` is what the requests of this unit cost; the rest of
+        its reservation is freed. None if unknown: the whole reservation then counts as spent.
         """
 
     def reconcile(self) -> ReconcileReport:

@@ -62,9 +62,7 @@ class ProgramBatch:
     def candidates(self, results: Mapping[int, Evaluation], sources: Mapping[int, str]) -> tuple[Candidate, ...]:
         """Return the candidate of every proposal.
 
-        Args:
-            results: Results of the new programs, by number.
-            sources: ``run/number`` of the candidate of another run whose result is reused, by number.
+        ``sources`` holds ``run/number`` of the candidate of another run whose result is reused, by number.
         """
         earlier = dict(self.repeated)
         candidates = []
@@ -209,10 +207,7 @@ def replay_evaluation(
 def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
     """Return the seed of an evaluation, below 2**31. It depends on the run's seed and problem (ADR 27).
 
-    Args:
-        context: The run.
-        number: Run-wide number of the candidate.
-        repeat: 0 for the first evaluation; 1, 2, … for its confirmations.
+    ``repeat`` is 0 for the first evaluation and 1, 2, … for its confirmations.
     """
     text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

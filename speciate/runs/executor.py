@@ -196,13 +196,7 @@ class LocalQueue:
 def drain(executor: WorkExecutor, queue: LocalQueue, *, most_units: int = 1_000_000) -> int:
     """Execute queued work units in order until the queue is empty, for tests and replays.
 
-    Args:
-        executor: The executor; its ``signals`` are ``queue``.
-        queue: The queue, with the first units.
-        most_units: Maximum number of units.
-
-    Returns:
-        Number of executed units.
+    ``queue`` holds the first units, and is also the executor's ``signals``. Returns the number of executed units.
     """
     done = 0
     while queue.waiting and done < most_units:

@@ -10,24 +10,14 @@ from speciate.domain.known_languages import programs_of
 
 
 def required_capabilities(definition: Mapping[str, Any]) -> frozenset[str]:
-    """Programs and other capabilities that a worker needs for a problem.
-
-    Args:
-        definition: ``language``, ``image`` and ``writable`` of its definition, as JSON values.
-    """
+    """Programs and other capabilities that a worker needs, by ``language``, ``image`` and ``writable`` of a problem."""
     language = definition["language"]
     commands = programs_of(language.get("build", ()), language.get("run", ()))
     return capabilities_for(definition["image"], definition["writable"] or (), commands)
 
 
 def waiting_reason(definition: Mapping[str, Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
-    """Why no worker can evaluate a problem; None if one can.
-
-    Args:
-        definition: As for ``required_capabilities``.
-        machines: Capabilities of each evaluate worker.
-        tiers: Sandbox tiers of these workers.
-    """
+    """Why no worker can evaluate a problem; None if one can. Arguments as of the functions called."""
     required = required_capabilities(definition)
     lack = missing_capabilities(required, machines, tiers)
     if lack is None:

@@ -139,13 +139,8 @@ def replay(
 ) -> ReplayReport:
     """Execute a finished run again and compare the events.
 
-    Args:
-        context: The run.
-        recorded: Its completions in order.
-        events: Its events in order.
-        store: An empty store.
-        evaluator: Evaluates every candidate again.
-        client_for: Returns the real client of a policy. It receives no requests.
+    ``recorded`` are its completions, in order like the events. The store must be empty. The evaluator evaluates every
+    candidate again, while the real clients of ``client_for`` receive no requests.
 
     Raises:
         ReplayError: The run has several lanes or a budget of seconds, so its seed does not determine its order.

@@ -59,10 +59,7 @@ class _Reservation:
 def sample(planned: Sequence[PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
     """Send each policy all of its requests in one call; return the results in the order of the plan.
 
-    Args:
-        planned: The planned requests.
-        client_for: Returns the client of a policy.
-        begins: True at the start of a run, when clients check again which weights their endpoints serve.
+    ``begins`` is True at the start of a run, when clients check again which weights their endpoints serve.
 
     Raises:
         PolicyUnavailableError: A policy gave no usable answer. ``spent`` includes all answered requests.

@@ -95,14 +95,8 @@ def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.ran
     Each is drawn with probability proportional to its L1 distance from the nearest shown one, as in k-means++ (Arthur
     and Vassilvitskii 2007). The mean of this distance is the reward diversity that VPO reports.
 
-    Args:
-        pool: Candidates to draw from.
-        shown: Rows already shown; at least one.
-        count: Most rows to draw.
-        rng: Draws one number per row.
-
-    Returns:
-        Distinct rows, none with the rewards of a shown one.
+    At least one row is already ``shown``. Returns at most ``count`` distinct rows, none with the rewards of a shown
+    one; ``rng`` draws one number for each.
     """
     drawn: list[int] = []
     if count == 0:

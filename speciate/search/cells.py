@@ -41,11 +41,7 @@ def trade_offs(k: int) -> FloatArray:
     Pairs are ordered by their distance on the ring of objectives, so that every objective occurs once before any occurs
     twice. If the corners do not fit, groups of objectives replace single ones.
 
-    Args:
-        k: Number of objectives, at least 1.
-
-    Returns:
-        Shape (D, k), D ≤ ``MAX_TRADE_OFFS``, read-only; rows are ≥ 0 and sum to 1.
+    The shape is (D, k), D ≤ ``MAX_TRADE_OFFS``; rows are ≥ 0 and sum to 1. Read-only.
     """
     uniform = np.full((1, k), 1.0 / k)
     if k == 1:
@@ -63,12 +59,8 @@ def trade_offs(k: int) -> FloatArray:
 def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, ...], FloatArray]:
     """Return the trade-off cells of a problem: the lattice, and the declared weights if there are any.
 
-    Args:
-        k: Number of objectives.
-        declared: The problem's weights, k of them summing to 1, or None.
-
-    Returns:
-        Names of the D cells, and their weights, shape (D, k), read-only.
+    ``declared`` are the problem's k weights, summing to 1, or None. Returns the names of the D cells, and their
+    weights, shape (D, k), read-only.
     """
     lattice = trade_offs(k)
     names = tuple(f"w{i}" for i in range(len(lattice)))
@@ -87,15 +79,10 @@ def improves(cell: str) -> bool:
 
 
 def weigh(points: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return wᵀr for all points and weightings.
+    """Return wᵀr, shape (n, m), for points of normalised rewards, shape (n, k), and weightings, shape (m, k).
 
-    Args:
-        points: Normalised rewards, shape (n, k), higher is better.
-        weights: Weightings, shape (m, k).
-
-    Returns:
-        Shape (n, m). Each value is bitwise independent of the other rows (unlike in a matrix product), so that equal
-        rewards never displace each other.
+    Each value is bitwise independent of the other rows (unlike in a matrix product), so that equal rewards never
+    displace each other.
     """
     weighed: FloatArray = (points[:, None, :] * weights[None, :, :]).sum(axis=2)
     return weighed

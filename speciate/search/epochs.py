@@ -130,11 +130,7 @@ def records_of(problem: Problem, table: EliteTable) -> EliteTable:
 def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray, count: int) -> IntArray:
     """Return the numbers of elites far apart in rewards: farthest-first traversal (Gonzalez 1985).
 
-    Args:
-        view: The population.
-        table: Elites to choose from; only the best of some trade-off are eligible.
-        weights: Shape (k,): the first choice is the best under these.
-        count: Most elites to return.
+    Only the best of some trade-off are eligible; the first choice is the best under ``weights``, shape (k,).
     """
     points = view.problem.space.normalise(table.rewards)
     best = sorted({row for _, row, _ in trade_off_bids(view.problem, points)})

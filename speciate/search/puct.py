@@ -34,14 +34,8 @@ def puct_row(
 ) -> int:
     """Return the row of the parent with the highest PUCT score whose lineage the batch has not taken.
 
-    Args:
-        pool: Candidates to select from, n ≥ 1.
-        family: All candidates of the run.
-        space: Normalises rewards.
-        weights: Weighting of the objectives, shape (k,).
-        taken: Parents that the batch has selected; if they block every lineage, none is blocked.
-        exploration: The constant c.
-        rng: Breaks ties.
+    ``taken`` are the parents that the batch has selected; if they block every lineage, none is blocked. ``weights``, of
+    shape (k,), weigh the objectives, ``exploration`` is the constant c, and ``rng`` breaks ties.
     """
     values = (pool.points * weights).sum(axis=1)
     at, exists = _positions(family.numbers, pool.numbers)
@@ -60,11 +54,8 @@ def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: 
 
     The prior P falls linearly with the rank of a program's own value and sums to 1; equal values share their mean rank.
 
-    Args:
-        best: Q: value of the best child, or of the program before its first scored child.
-        values: V: values of the programs.
-        visits: n: expansions of each program or its descendants; T is their sum.
-        exploration: The constant c.
+    ``best`` is Q: the value of the best child, or of the program before its first scored child. ``values`` is V,
+    ``visits`` is n: the expansions of each program or its descendants, of which T is the sum. ``exploration`` is c.
     """
     order = np.argsort(np.argsort(values, kind="stable"), kind="stable") + 1.0
     _, same = np.unique(values, return_inverse=True)

@@ -44,11 +44,8 @@ def random_scalarization(
 ) -> int:
     """Select the best row under weights w ~ Dir(α) drawn for this call.
 
-    The search-time counterpart of VPO's reward (arXiv 2605.22817); the idea is from ParEGO (Knowles 2006).
-
-    Args:
-        rng: Draws the weights, then breaks ties.
-        alpha: Concentration: 1 is uniform on the simplex, smaller values favour its corners.
+    The search-time counterpart of VPO's reward (arXiv 2605.22817); the idea is from ParEGO (Knowles 2006). ``alpha`` is
+    the concentration: 1 is uniform on the simplex, smaller values favour its corners.
     """
     return _best(points @ rng.dirichlet(np.full(points.shape[1], alpha)), rng)
 
@@ -70,10 +67,6 @@ def pareto_tournament(
     """Draw ``size`` rows, then one that no other of them dominates (Horn, Nafpliotis, Goldberg 1994).
 
     With many objectives nearly every row is nondominated and selection becomes uniform: prefer ε-lexicase there.
-
-    Args:
-        rng: Draws the tournament without replacement, then the winner.
-        size: Rows in a tournament; all rows if there are fewer.
     """
     contestants = rng.choice(len(points), size=min(size, len(points)), replace=False)
     winners = contestants[pareto_front(points[contestants])]
@@ -84,11 +77,7 @@ def softmax(points: FloatArray, rng: np.random.Generator, weights: FloatArray, t
     """Draw a row with probability ∝ exp(wᵀr / temperature): Boltzmann selection.
 
     Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625, Methods); arXiv 2501.09891, section 3.2 (Mind
-    Evolution).
-
-    Args:
-        rng: Draws the row.
-        temperature: In units of normalised reward, where 1 is the declared range.
+    Evolution). The temperature is in units of normalised reward, where 1 is the declared range.
     """
     scores = (points @ weights) / temperature
     chances = np.exp(scores - scores.max())

@@ -60,14 +60,10 @@ class StatementTooLongError(UnavailableError):
 def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s: float = 0.0) -> sa.Engine:
     """Return an engine for the database; it connects on first use.
 
-    Args:
-        url: ``postgresql://…`` or ``postgresql+psycopg://…``.
-        pool_size: Maximum number of connections. They stay open, since opening one costs more than a request, until
-            ``SurplusConnections`` closes them.
-        pooled: True if the URL leads through a pooler in transaction mode, where every transaction may run in
-            another session.
-        statement_s: Time limit of a statement in seconds; 0 is none. Behind a pooler, whose sessions are shared, the
-            server does not enforce it; in any case this process gives up a few seconds later.
+    At most ``pool_size`` connections stay open, since opening one costs more than a request, until
+    ``SurplusConnections`` closes them. ``pooled`` says that the URL leads through a pooler in transaction mode, where
+    every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit. Behind a
+    pooler, whose sessions are shared, the server does not enforce it; this process gives up a few seconds later.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:

@@ -111,9 +111,7 @@ def current_revision(engine: sa.Engine) -> str | None:
 def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
     """Upgrade the schema while other processes use it; several processes may call this at once.
 
-    Args:
-        engine: The database, not behind a pooler.
-        data_dir: Data directory that holds the database, for the error message; None for another server.
+    The database must not be behind a pooler. ``data_dir`` holds it, for the error message; None for another server.
 
     Raises:
         ConfigurationError: A newer or an unreleased version wrote the schema, or its tables are not the declared ones.

@@ -45,11 +45,7 @@ class Statements:
     """The statements of a module by name."""
 
     def __init__(self, module_file: str, **fragments: str) -> None:
-        """Read the statements.
-
-        Args:
-            module_file: ``__file__`` of the module.
-            fragments: Texts of placeholders, such as those of another module's file.
+        """Read the statements of the module with this ``__file__``; ``fragments`` are texts of placeholders.
 
         Raises:
             ValueError: The file holds a text without a name, or a name twice.

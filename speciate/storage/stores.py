@@ -97,10 +97,6 @@ class Stores:
 def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Stores:
     """Open the stores; they connect on first use.
 
-    Args:
-        pool_size: Maximum number of database connections.
-        statement_s: Time limit of a statement in seconds; 0 is none.
-
     Raises:
         ConfigurationError: A URL is missing or invalid, or the secret key file cannot be read.
     """

@@ -137,12 +137,7 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
     While there are too many, the dominated member nearest to a vector that dominates it is removed; without dominated
     members, the member nearest to another.
 
-    Args:
-        points: Normalised rewards, shape (n, k), higher is better, newcomers last.
-        size: Most survivors.
-
-    Returns:
-        Mask of shape (n,).
+    ``points`` are normalised rewards, shape (n, k), higher is better, newcomers last. Returns a mask of shape (n,).
     """
     n = len(points)
     alive = np.ones(n, dtype=np.bool_)

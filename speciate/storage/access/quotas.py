@@ -47,8 +47,7 @@ class LockedQuota:
     ) -> None:
         """Check that a new declaration fits into the rest of the day's quota; a budget of None is unlimited.
 
-        Args:
-            besides: Id of the campaign itself if its row exists already.
+        ``besides`` is the id of the campaign itself if its row exists already.
 
         Raises:
             QuotaExceededError: It exceeds the quota, or its budget is unlimited and the quota is not.

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from speciate.ids import floor7
 from speciate.storage.access.audit import AuditEntry, append_entry
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import with_retries
 from speciate.storage.runs.retention import RetentionStore
 from speciate.storage.statements import Statements
 
@@ -20,7 +20,6 @@ _DUE: Final = {"run": SQL.due_runs, "problem": SQL.due_problems, "policy": SQL.d
 _REMOVE: Final = {"run": SQL.remove_run, "problem": SQL.remove_problem, "policy": SQL.remove_policy}
 # Tables that grow with a run, with an indexed column that counts, and the length of a step.
 _COUNTED: Final = (("candidates", "number", 1000), ("rollouts", "batch", 100), ("events", "seq", 1000))
-_PROMPT_STEP: Final = 500
 _SKEW_S: Final = 3600.0
 
 
@@ -28,11 +27,9 @@ _SKEW_S: Final = 3600.0
 class PurgeStore(RetentionStore):
     """Removes deleted runs, problems and policies."""
 
-    @with_retries
     def due(self, before: datetime, kind: str = "run") -> tuple[UUID, ...]:
         """Return what was deleted before a time: runs, or problems or policies that no run refers to."""
-        with reading(self._engine) as connection:
-            return tuple(connection.execute(_DUE[kind], {"before": before}).scalars())
+        return tuple(row[0] for row in self._rows(_DUE[kind], {"before": before}))
 
     def count(self, before: datetime) -> int:
         """Return how much ``purge`` would remove at least: problems and policies may wait for runs."""
@@ -50,9 +47,9 @@ class PurgeStore(RetentionStore):
                     continue
                 removed += self._remove(kind, each, before, principal)
         if removed:
-            digests, since = self._unused_prompts(), floor7(now.timestamp() - _SKEW_S)
-            for start in range(0, len(digests), _PROMPT_STEP):
-                self._drop(digests[start : start + _PROMPT_STEP], since)
+            orphans, since = self._rows(SQL.orphaned_prompts, {}), floor7(now.timestamp() - _SKEW_S)
+            for _ in self._drop_prompts(orphans, since):
+                pass
         return removed
 
     def _empty(self, run_id: UUID, before: datetime) -> bool:
@@ -60,13 +57,14 @@ class PurgeStore(RetentionStore):
         if not self._claim(run_id, before):
             return False
         for table, column, step in _COUNTED:
-            first, last = self._span(run_id, table, column)
-            for start in range(first, last + 1, step):
+            ((first, last),) = self._rows(SQL.build("span", table=table, column=column), {"id": run_id})
+            for start in () if first is None else range(first, last + 1, step):
                 window = {"id": run_id, "first": start, "end": start + step}
                 if table == "candidates":
                     self._step(SQL.delete_results, window)
                 self._step(SQL.build("delete_range", table=table, column=column), window)
-        floor = floor7(self._created(run_id).timestamp() - _SKEW_S)
+        ((created,),) = self._rows(SQL.created_at, {"id": run_id})
+        floor = floor7(created.timestamp() - _SKEW_S)
         while self._step(SQL.delete_work, {"id": run_id, "floor": floor}):
             pass
         return True
@@ -79,19 +77,6 @@ class PurgeStore(RetentionStore):
             return bool(connection.execute(SQL.is_absent, {"id": run_id}).scalar_one())
 
     @with_retries
-    def _span(self, run_id: UUID, table: str, column: str) -> tuple[int, int]:
-        query = SQL.build("span", table=table, column=column)
-        with reading(self._engine) as connection:
-            first, last = connection.execute(query, {"id": run_id}).one()
-        return (0, -1) if first is None else (first, last)
-
-    @with_retries
-    def _created(self, run_id: UUID) -> datetime:
-        with reading(self._engine) as connection:
-            created: datetime = connection.execute(SQL.created_at, {"id": run_id}).scalar_one()
-        return created
-
-    @with_retries
     def _remove(self, kind: str, item_id: UUID, before: datetime, principal: str) -> int:
         with self._engine.begin() as connection:
             row = connection.execute(_REMOVE[kind], {"id": item_id, "before": before}).one_or_none()
@@ -100,8 +85,3 @@ class PurgeStore(RetentionStore):
             connection.execute(SQL.delete_keys, {"id": item_id})
             append_entry(connection, AuditEntry(principal, f"PURGE {kind}", row.name, project_id=row.project_id))
             return 1
-
-    @with_retries
-    def _unused_prompts(self) -> list[str]:
-        with reading(self._engine) as connection:
-            return sorted(connection.execute(SQL.orphaned_prompts).scalars())

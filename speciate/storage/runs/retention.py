@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -81,8 +81,12 @@ class RetentionStore(Store):
                 yield self._step(SQL.prune_rollouts, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10})
             self._step(SQL.prune_seeds, {"id": run.run_id})
             self._step(SQL.mark_pruned, {"id": run.run_id})
-        digests = self._unused([run.run_id for run in runs])
-        since = floor7(now.timestamp() - _SKEW_S)
+        unused = self._rows(SQL.unused_prompts, {"ids": [run.run_id for run in runs]})
+        yield from self._drop_prompts(unused, floor7(now.timestamp() - _SKEW_S))
+
+    def _drop_prompts(self, rows: Sequence[sa.Row[Any]], since: UUID) -> Iterator[int]:
+        """Delete prompts by their digests, yielding the number of deleted ones after each step."""
+        digests = sorted(digest for (digest,) in rows)
         for start in range(0, len(digests), _PROMPTS):
             yield self._drop(digests[start : start + _PROMPTS], since)
 
@@ -92,9 +96,9 @@ class RetentionStore(Store):
             return connection.execute(statement, binds).rowcount
 
     @with_retries
-    def _unused(self, run_ids: Sequence[UUID]) -> list[str]:
+    def _rows(self, query: sa.TextClause, binds: dict[str, object]) -> Sequence[sa.Row[Any]]:
         with reading(self._engine) as connection:
-            return sorted(connection.execute(SQL.unused_prompts, {"ids": list(run_ids)}).scalars())
+            return connection.execute(query, binds).all()
 
     @with_retries
     def _drop(self, digests: Sequence[str], since: UUID) -> int:

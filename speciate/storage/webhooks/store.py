@@ -114,9 +114,7 @@ class WebhookStore(DeliveryQueue):
     def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
         """Enqueue an alarm for the project's webhooks (the default project's if unscoped), and return their number.
 
-        Args:
-            name: Kind of alarm, such as ``run.stuck``.
-            facts: Additional JSON values; ``run_id`` adds links to the run.
+        ``name`` is the kind of alarm, such as ``run.stuck``; ``run_id`` in ``facts`` adds links to the run.
         """
         with self._engine.begin() as connection:
             data = {"name": name, "message": message, **(facts or {})}

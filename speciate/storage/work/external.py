@@ -104,12 +104,9 @@ class ExternalEvaluations(ScopedStore):
         problem_id: UUID | None = None,
         run_id: UUID | None = None,
     ) -> tuple[LeasedEvaluation, ...]:
-        """Lease candidates that wait for an evaluation, oldest first.
+        """Lease candidates that wait for an evaluation, oldest first, to the token named ``holder``.
 
-        Args:
-            lease_s: Seconds until the leases lapse.
-            holder: Name of the token.
-            capabilities: What the evaluator's machine offers; problems that need more are left out.
+        Problems that need more than the ``capabilities`` of the evaluator's machine are left out.
         """
         binds = {
             "count": count,

@@ -64,17 +64,13 @@ class MemoryWorkStore:
 
     def add(self, context: RunContext, granted: int | None = None) -> None:
         run = self.runs[context.run_id] = MemoryRun(context)
-        change = RunChange(run.progress)
-        ledger.create(change, context, granted)
-        self._write(run, change)
+        self._change(run, lambda change: ledger.create(change, context, granted))
 
     def start(self, run_id: UUID) -> Commit:
         run = self._run(run_id)
         if run.progress.state is not RunState.CREATED:
             raise ConflictError(f"run {run_id} has already started.")
-        change = RunChange(run.progress)
-        ledger.start(change, run.context)
-        return self._write(run, change)
+        return self._change(run, lambda change: ledger.start(change, run.context))
 
     def events(self, run_id: UUID) -> Sequence[Event]:
         return tuple(self._run(run_id).events)
@@ -271,9 +267,7 @@ class MemoryWorkStore:
         """Change a run's state by a function of the ledger, and dispatch the ready work of a running run."""
         run = self._run(run_id)
         self._tick(run)
-        change = RunChange(run.progress)
-        step(change)
-        commit = self._write(run, change)
+        commit = self._change(run, step)
         running = run.progress.state is RunState.RUNNING
         ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
         refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
@@ -288,9 +282,7 @@ class MemoryWorkStore:
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
         run = self._run(run_id)
-        change = RunChange(run.progress)
-        ledger.grant_budget(change, run.context, granted)
-        return self._write(run, change)
+        return self._change(run, lambda change: ledger.grant_budget(change, run.context, granted))
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         return self.move(run_id, lambda change: stopping.complete_waiting_run(change, reason))
@@ -340,6 +332,11 @@ class MemoryWorkStore:
                 run.elites[update.island, update.cell] = update
                 granted.append(update)
         return tuple(granted)
+
+    def _change(self, run: MemoryRun, step: Callable[[RunChange], None]) -> Commit:
+        change = RunChange(run.progress)
+        step(change)
+        return self._write(run, change)
 
     def _write(self, run: MemoryRun, change: RunChange) -> Commit:
         progress = run.progress

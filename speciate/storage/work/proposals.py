@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from speciate.domain.errors import ConflictError
@@ -41,7 +41,6 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
-_CACHED: Final = 4096
 
 
 @dataclass
@@ -51,8 +50,6 @@ class Proposals(ScopedStore):
     work: WorkStore
     queries: RunQueries
     retry_for_s: float = field(default=5.0, kw_only=True)
-    independent: dict[UUID, bool] = field(default_factory=dict, kw_only=True, repr=False)
-    """Cache: True for runs that no tournament or campaign started, which never changes."""
 
     def ask(
         self, run_id: UUID, policy: WeightedPolicy, *, count: int, parents: Sequence[int] = ()
@@ -199,13 +196,8 @@ class Proposals(ScopedStore):
             return advice.number, write_change(connection, locked)
 
     def _require_independent(self, run_id: UUID) -> None:
-        independent = self.independent.get(run_id)
-        if independent is None:
-            with reading(self._engine) as connection:
-                independent = bool(connection.execute(SQL.independent, {"id": run_id}).scalar_one())
-            if len(self.independent) >= _CACHED:
-                self.independent.clear()
-            self.independent[run_id] = independent
+        with reading(self._engine) as connection:
+            independent = connection.execute(SQL.independent, {"id": run_id}).scalar_one()
         if not independent:
             raise ConflictError(
                 f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",

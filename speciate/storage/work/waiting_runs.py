@@ -32,10 +32,8 @@ def report_waiting(
 ) -> list[Commit]:
     """Give running runs that no worker can evaluate a reason and an event, and remove the reason when one can.
 
-    Args:
-        machines: Capabilities of each evaluate worker.
-        tiers: Sandbox tiers of these workers.
-        after_s: Seconds without a commit after which a run counts as waiting.
+    ``machines`` are the capabilities of each evaluate worker, ``tiers`` their sandbox tiers. A run counts as waiting
+    after ``after_s`` seconds without a commit.
     """
     with reading(engine) as connection:
         rows = connection.execute(SQL.idle_runs, {"after_s": after_s}).all()
