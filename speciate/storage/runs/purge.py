@@ -57,13 +57,13 @@ class PurgeStore(RetentionStore):
         if not self._claim(run_id, before):
             return False
         for table, column, step in _COUNTED:
-            ((first, last),) = self._rows(SQL.build("span", table=table, column=column), {"id": run_id})
-            for start in () if first is None else range(first, last + 1, step):
+            span = self._rows(SQL.build("span", table=table, column=column), {"id": run_id})[0]
+            for start in () if span.first is None else range(span.first, span.last + 1, step):
                 window = {"id": run_id, "first": start, "end": start + step}
                 if table == "candidates":
                     self._step(SQL.delete_results, window)
                 self._step(SQL.build("delete_range", table=table, column=column), window)
-        ((created,),) = self._rows(SQL.created_at, {"id": run_id})
+        created = self._rows(SQL.created_at, {"id": run_id})[0].created_at
         floor = floor7(created.timestamp() - _SKEW_S)
         while self._step(SQL.delete_work, {"id": run_id, "floor": floor}):
             pass

@@ -28,7 +28,9 @@ unused AS (
 SELECT project_id, slug || '@' || version AS name FROM gone
 
 -- span: Smallest and largest number in a table of a run.
-SELECT (SELECT min({column}) FROM {table} WHERE run_id = :id), (SELECT max({column}) FROM {table} WHERE run_id = :id)
+SELECT
+  (SELECT min({column}) FROM {table} WHERE run_id = :id) AS first,
+  (SELECT max({column}) FROM {table} WHERE run_id = :id) AS last
 
 -- delete_range: Delete a range of a table of a run.
 DELETE FROM {table} WHERE run_id = :id AND {column} >= :first AND {column} < :end
