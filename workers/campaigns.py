@@ -9,6 +9,7 @@ from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
 from speciate.domain.declaration import DeclarationKind, DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
+from speciate.ports.runs import NewRun
 from speciate.runs.declarations import campaign_policies
 from speciate.schema.declarations import CampaignProblem, CampaignRecord
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
@@ -95,12 +96,14 @@ def _grant(stores: Stores, record: CampaignRecord, stored: StoredSlice, run: Cam
 def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:
     declared, position = record.declaration, stored.slice.problem
     run_id, _ = stores.runs.create(
-        stores.catalog.problem(declared.problems[position]),
-        campaign_policies(declared, stores.catalog),
-        declared.spec(),
-        granted=stored.upto,
-        # If the worker dies before the run is attached, the next pass finds the same run by its key, not yet started.
-        idempotency_key=f"campaign:{record.id}:{position}",
+        NewRun(
+            stores.catalog.problem(declared.problems[position]),
+            campaign_policies(declared, stores.catalog),
+            declared.spec(),
+            granted=stored.upto,
+            # If the worker dies before the run is attached, the next pass finds the same run by its key, not started.
+            idempotency_key=f"campaign:{record.id}:{position}",
+        )
     )
     stores.campaigns.attach(record.id, position, run_id)
     return run_id

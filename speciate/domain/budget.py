@@ -87,9 +87,7 @@ class Spent:
     def dollars_left(self, budget: Budget, token_price: float) -> float | None:
         """Return the US dollars left, or None without a limit.
 
-        Args:
-            budget: The limits.
-            token_price: US dollars for a token in flight, at most.
+        ``token_price`` is the most US dollars that a token in flight costs.
         """
         if budget.dollars is None:
             return None

@@ -72,9 +72,8 @@ class Language(Value):
 def complete_language(definition: Any, *, runs: bool) -> Any:
     """Return a definition's language with what it leaves out of a known one; a run command stands for itself.
 
-    Args:
-        definition: Name of a known language, fields of a language, or a language.
-        runs: True if the problem runs programs by commands; False if its script does.
+    The definition is the name of a known language, the fields of a language, or a language. ``runs`` is True if the
+    problem runs programs by commands, False if its script does.
 
     Raises:
         InvalidFieldError: The name is unknown.

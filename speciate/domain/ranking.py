@@ -123,12 +123,7 @@ class Ranking:
         return min(range(len(vectors)), key=lambda i: sum(each.size for each in missing[i]))
 
     def merit(self, rewards: Sequence[float], met: TargetSet) -> Merit:
-        """Return the rank of a candidate.
-
-        Args:
-            rewards: Raw rewards, shape (d,).
-            met: Targets that it meets.
-        """
+        """Return the rank of a candidate with raw rewards of shape (d,) that meets some targets."""
         return self.merits([rewards], [met])[0]
 
     def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[TargetSet]) -> list[Merit]:

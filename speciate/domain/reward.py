@@ -169,8 +169,7 @@ def large_front(points: FloatArray) -> NDArray[np.int64]:
 
     For 1e5 and more points, of which few are on the front: a few strong points drop nearly all of them first.
 
-    Args:
-        points: Shape (n, k), higher is better.
+    ``points`` have shape (n, k), higher is better.
     """
     rows = np.arange(len(points))
     for strong in points[np.argsort(-points.sum(axis=1), kind="stable")[:_STRONG]]:

@@ -117,6 +117,13 @@ class Selection:
     inspirations: tuple[int, ...] = ()  # numbers of further programs to show
 
 
+def first_selection(view: PopulationView, island: int) -> Selection:
+    """Return the selection on an empty island: change the seed program, or write from scratch without one."""
+    if view.seed_number is None:
+        return Selection(PolicyRole.PROPOSE, island)
+    return Selection(PolicyRole.MUTATE, island, parents=(view.seed_number,))
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness."""

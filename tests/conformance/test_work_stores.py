@@ -14,6 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
+from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
 from speciate.runs.progress import RunProgress
@@ -92,7 +93,7 @@ class PostgresHarness:
     ) -> Commit:
         stored, _ = self.stores.catalog.add_problem(problem)
         policy, _ = self.stores.catalog.add_policy(toy_policy())
-        run_id, _ = self.stores.runs.create(stored, RunPolicies(policy), spec, granted=granted, seeds=seeds)
+        run_id, _ = self.stores.runs.create(NewRun(stored, RunPolicies(policy), spec, granted=granted, seeds=seeds))
         return self.stores.runs.start(run_id)
 
     def pause(self, run_id: UUID) -> Commit:

@@ -31,7 +31,7 @@ from speciate.search.islands import (
 )
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
-from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, Strategy
+from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, Strategy, first_selection
 
 _PUCT: Final = "puct"
 _OPERATORS: Final = (*SELECTIONS, _PUCT)
@@ -113,7 +113,7 @@ class IslandsMapElites(Strategy):
         if not len(table) and island > 0 and rng.random() < self.config.seeding:
             table = self._resets.living(view.elites(island - 1))
         if not len(table):
-            return _beginning(view, island)
+            return first_selection(view, island)
         pool = pool_of(view.problem.space, table)
         weights = island_weights(view.problem, view.seed, island)
         rows = self._parents(view, pool, weights, rng)
@@ -175,9 +175,3 @@ class IslandsMapElites(Strategy):
     def _feature_bids(self, view: PopulationView, batch: IslandBatch) -> list[Bid]:
         cells = (feature_cell(c, view.problem, self.config.features, self.config.bins) for c in batch.candidates)
         return [(cell, row, batch.scores[row]) for row, cell in enumerate(cells) if cell is not None]
-
-
-def _beginning(view: PopulationView, island: int) -> Selection:
-    if view.seed_number is None:
-        return Selection(PolicyRole.PROPOSE, island)
-    return Selection(PolicyRole.MUTATE, island, parents=(view.seed_number,))

@@ -26,7 +26,15 @@ from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import SLOT
 from speciate.search.selection import best_weighted, epsilon_lexicase
-from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
+from speciate.search.strategy import (
+    EliteTable,
+    EvolutionConfig,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    first_selection,
+)
 
 _ISLAND: Final = 0
 
@@ -63,9 +71,7 @@ class VectorEvolution(Strategy):
         """Select a parent, perhaps its complement, and inspirations; an empty archive starts from the seed program."""
         table = view.elites(_ISLAND)
         if not len(table):
-            if view.seed_number is None:
-                return Selection(PolicyRole.PROPOSE, _ISLAND)
-            return Selection(PolicyRole.MUTATE, _ISLAND, parents=(view.seed_number,))
+            return first_selection(view, _ISLAND)
         pool = pool_of(view.problem.space, table)
         if rng.random() < max(self.config.scratch, 1.0 - len(pool) / self.config.min_elites):
             return Selection(PolicyRole.PROPOSE, _ISLAND)

@@ -10,9 +10,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.errors import ConflictError, NotFoundError
-from speciate.domain.labels import NO_LABELS, Labels, Relabelling
-from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
-from speciate.domain.seeds import SeedProgram
+from speciate.domain.labels import Labels, Relabelling
+from speciate.domain.run import RunState, sources_of, transition_error
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ids import uuid7
@@ -21,8 +20,6 @@ from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.schema.base import Page
-from speciate.schema.policies import RunPolicies
-from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RunOrder, RunRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
@@ -56,19 +53,8 @@ class PostgresRunStore(ScopedStore):
     require: Callable[[int, RunState], None] | None = None
     """Precondition of a change, called with revision and state under the run's lock; raises if it fails."""
 
-    def create(
-        self,
-        problem: ProblemVersion,
-        policies: RunPolicies,
-        spec: RunSpec,
-        *,
-        labels: Labels = NO_LABELS,
-        granted: int | None = None,
-        idempotency_key: str | None = None,
-        request_digest: str = "",
-        seeds: Sequence[SeedProgram] = (),
-    ) -> tuple[UUID, bool]:
-        """Create a run; see ``NewRun``. A repeated idempotency key returns the run of the first request.
+    def create(self, new: NewRun) -> tuple[UUID, bool]:
+        """Create a run without starting it. A repeated idempotency key returns the run of the first request.
 
         Returns:
             The run's ID, and True if the run is new.
@@ -76,12 +62,11 @@ class PostgresRunStore(ScopedStore):
         Raises:
             ConflictError: The key belongs to a different request.
         """
-        request = NewRun(problem, policies, spec, labels, granted, idempotency_key, request_digest, tuple(seeds))
-        # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
-        run_id, new, _ = self._create(uuid7(), request, start=False)
-        return run_id, new
+        run_id, is_new, _ = self._create(uuid7(), new, start=False)
+        return run_id, is_new
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
+        # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
         return self._create(uuid7(), new, start=True)
 
     @with_retries

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -36,8 +37,6 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import work_ref
 
 SQL = Statements(__file__)
-
-_CACHED: Final = 256
 
 
 def park_unit(
@@ -80,18 +79,13 @@ class ExternalEvaluations(ScopedStore):
     """Leases candidates to external evaluators and stores their results."""
 
     retry_for_s: float = field(default=5.0, kw_only=True)
-    problems: dict[UUID, Problem] = field(default_factory=dict, kw_only=True, repr=False)
-    """Cache of problem versions, which never change."""
 
-    def _problem(self, problem_id: UUID) -> Problem:
-        problem = self.problems.get(problem_id)
-        if problem is None:
-            with reading(self._engine) as connection:
-                definition = connection.execute(SQL.problem, {"id": problem_id}).scalar_one()
-            if len(self.problems) >= _CACHED:
-                self.problems.clear()
-            problem = self.problems[problem_id] = read_stored(Problem, definition)
-        return problem
+    def __post_init__(self) -> None:
+        self._problem = lru_cache(maxsize=256)(self._load_problem)
+
+    def _load_problem(self, problem_id: UUID) -> Problem:
+        with reading(self._engine) as connection:
+            return read_stored(Problem, connection.execute(SQL.problem, {"id": problem_id}).scalar_one())
 
     @with_retries
     def acquire(

@@ -9,6 +9,7 @@ import pytest
 from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
+from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
@@ -100,7 +101,7 @@ def test_concurrent_runs_are_limited_and_started_later(fair: Lab) -> None:
 
 def test_slice_grant_counts_towards_the_quota(lab: Lab) -> None:
     stored, policy = lab.stores.catalog.problem("toy"), lab.stores.catalog.policy("scripted")
-    waiting, _ = lab.stores.runs.create(stored, RunPolicies(policy), toy_spec(10), granted=2)
+    waiting, _ = lab.stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec(10), granted=2))
     lab.stores.signals.committed(lab.stores.runs.start(waiting))
     lab.work()
     assert lab.stores.runs.get(waiting).reason == WAITS_FOR_GRANT

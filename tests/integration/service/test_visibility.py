@@ -16,6 +16,7 @@ from speciate.client import Client
 from speciate.domain.access import Scope
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
 from speciate.storage.access.quotas import LockedQuota, lock_quota
 from speciate.storage.metrics.overview import Overview
@@ -470,7 +471,7 @@ def test_deletion_waits_for_a_run_that_starts(lab: Lab, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr("speciate.storage.runs.store.lock_quota", slow_quota)
-        created = pool.submit(runs.create, problem, RunPolicies(policy), toy_spec(9))
+        created = pool.submit(runs.create, NewRun(problem, RunPolicies(policy), toy_spec(9)))
         assert checked.wait(30)
         deleted = pool.submit(catalog.change_problem, "toy", VisibilityChange.DELETE)
         assert not wait([deleted], timeout=0.5).done
@@ -486,4 +487,4 @@ def test_nothing_starts_on_a_deleted_version(lab: Lab) -> None:
     catalog.change_problem("toy", VisibilityChange.DELETE)
     for own in (True, False):  # the second is a run of a tournament or campaign
         with pytest.raises(ConflictError, match="problem toy@1 is deleted"):
-            replace(runs, own=own).create(problem, RunPolicies(policy), toy_spec(9))
+            replace(runs, own=own).create(NewRun(problem, RunPolicies(policy), toy_spec(9)))

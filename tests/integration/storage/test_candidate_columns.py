@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.policy import PolicyRole
+from speciate.ports.runs import NewRun
 from speciate.ports.work import EvaluatedBatch
 from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
@@ -48,7 +49,7 @@ def _filled(kind: type[Any], **given: Any) -> dict[str, Any]:
 def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, Candidate]:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
     lease = stores.work.claim(stores.runs.start(run_id).dispatch[0].id)
     assert lease is not None
     (seed,) = read_proposals(lease.payload)

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
+from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, Lease
 from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.locking import lock_progress
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.servers
 def _lease(stores: Stores) -> Lease:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
     lease = stores.work.claim(stores.runs.start(run_id).dispatch[0].id)
     assert lease is not None
     return lease

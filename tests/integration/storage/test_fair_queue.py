@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation
+from speciate.ports.runs import NewRun
 from speciate.ports.work import EvaluatedBatch, WorkKind, WorkRef
 from speciate.runs.payloads import read_proposals
 from speciate.schema.policies import RunPolicies
@@ -25,7 +26,7 @@ def _begin(stores: Stores, cores: int = 1) -> tuple[UUID, WorkRef]:
     limits = problem.limits.model_copy(update={"cores": cores})
     stored, _ = stores.catalog.add_problem(problem.model_copy(update={"limits": limits}))
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
     (ref,) = (ref for ref in stores.runs.start(run_id).dispatch if ref.kind is WorkKind.EVALUATE)
     return run_id, ref
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
+from speciate.ports.runs import NewRun
 from speciate.ports.work import WorkKind
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
@@ -29,7 +30,7 @@ def begin(stores: Stores, language: object = None, image: str | None = None) -> 
         problem = Problem.model_validate(problem.model_dump() | changes)
     stored, _ = stores.catalog.add_problem(problem)
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
     (ref,) = (ref for ref in stores.runs.start(run_id).dispatch if ref.kind is WorkKind.EVALUATE)
     return run_id, ref.id
 

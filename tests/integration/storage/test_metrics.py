@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
+from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
 from speciate.schema.runs import RunRecord
 from speciate.storage.metrics import counters
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.servers
 def _run(stores: Stores) -> RunRecord:
     problem, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(problem, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(problem, RunPolicies(policy), toy_spec()))
     stores.runs.start(run_id)
     return stores.runs.get(run_id)
 

@@ -14,6 +14,7 @@ from speciate.cli.local_service import LocalService
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.embedded import EmbeddedServers
+from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage import migrate
@@ -153,7 +154,7 @@ def test_runs_inserted_without_labels_have_empty_ones(engine: sa.Engine) -> None
     problem, _ = catalog.add_problem(toy_problem())
     policy, _ = catalog.add_policy(toy_policy())
     labelled, _ = runs.create(
-        problem, RunPolicies(policy), toy_spec(), labels=Labels(name="kept", tags=("a",), note="too")
+        NewRun(problem, RunPolicies(policy), toy_spec(), labels=Labels(name="kept", tags=("a",), note="too"))
     )
     with engine.begin() as connection:
         connection.execute(

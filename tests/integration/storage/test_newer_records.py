@@ -11,6 +11,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.errors import NewerRecordError
 from speciate.domain.run import RunState
 from speciate.policies import build_client
+from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.schema.policies import RunPolicies
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.servers
 def _begin(stores: Stores, **spec: object) -> Commit:
     problem, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(problem, RunPolicies(policy), toy_spec(**spec))
+    run_id, _ = stores.runs.create(NewRun(problem, RunPolicies(policy), toy_spec(**spec)))
     return stores.runs.start(run_id)
 
 

@@ -13,6 +13,7 @@ from speciate.domain.candidate import Candidate, Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.ports.runs import NewRun
 from speciate.ports.work import (
     Commit,
     Confirmation,
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.servers
 def _begin(stores: Stores, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
     stored, _ = stores.catalog.add_problem(problem or toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), spec or toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), spec or toy_spec()))
     return stores.runs.start(run_id)
 
 
@@ -199,7 +200,7 @@ def test_messages_of_a_paused_run_are_not_resent(stores: Stores) -> None:
 def test_a_created_run_is_started(stores: Stores) -> None:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
     assert stores.work.reconcile().commits == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))
