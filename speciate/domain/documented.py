@@ -65,9 +65,6 @@ def _class_docs(node: ast.ClassDef) -> dict[str, str]:
     docs = {}
     for field, text in pairwise(node.body):
         match field, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(doc))),
-            ):
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
                 docs[name] = " ".join(doc.split())
     return docs

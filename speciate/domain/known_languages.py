@@ -70,7 +70,4 @@ LANGUAGE_PROGRAMS: Final = frozenset(tool for known in KNOWN.values() for tool i
 def known_language(name: str) -> KnownLanguage | None:
     """Return a language by its key, its name or a label of its fences, in any case."""
     label = name.lower()
-    return next(
-        (each for key, each in KNOWN.items() if label in (key, each.name.lower(), *each.labels)),
-        None,
-    )
+    return next((each for key, each in KNOWN.items() if label in (key, each.name.lower(), *each.labels)), None)

@@ -102,8 +102,5 @@ def _by_name(definition: Any) -> Any:
     return complete_language(definition, runs=True) if isinstance(definition, str) else definition
 
 
-LanguageOrName = Annotated[
-    Language,
-    BeforeValidator(_by_name, json_schema_input_type=Language | Literal[tuple(KNOWN)]),
-]
+LanguageOrName = Annotated[Language, BeforeValidator(_by_name, json_schema_input_type=Language | Literal[tuple(KNOWN)])]
 """A language, or in definitions the name of a known one."""

@@ -86,12 +86,7 @@ class SeedChecks:
             raise SeedFailsError(f"{failure}\nCorrect the problem and add it again, or {_SKIP}.")
 
     def perform(
-        self,
-        key: str,
-        evaluator: EvaluatorClient,
-        *,
-        worker: str = "",
-        can: Callable[[Problem], bool] = lambda _: True,
+        self, key: str, evaluator: EvaluatorClient, *, worker: str = "", can: Callable[[Problem], bool] = lambda _: True
     ) -> None:
         """Score the seed program of a request on this worker, unless the request has ended.
 

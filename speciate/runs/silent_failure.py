@@ -55,10 +55,7 @@ _REMEDIES: Final = (
             " evaluator, or install it for all workers."
         ),
     ),
-    (
-        re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"),
-        _PROCESS_ADVICE,
-    ),
+    (re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"), _PROCESS_ADVICE),
     (re.compile(r"can't start new thread"), _THREAD_ADVICE),
     (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK_ADVICE),
     (

@@ -30,10 +30,7 @@ def _columns(kind: type[BaseModel]) -> str:
 
 
 SQL = Statements(
-    __file__,
-    record=_columns(RolloutRecord),
-    detail=_columns(RolloutDetail),
-    export=_columns(ExportedRollout),
+    __file__, record=_columns(RolloutRecord), detail=_columns(RolloutDetail), export=_columns(ExportedRollout)
 )
 
 
