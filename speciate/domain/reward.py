@@ -77,10 +77,10 @@ class RewardSpace:
         missing = [name for name in self.names if name not in rewards]
         unknown = [name for name in rewards if name not in self.names]
         if missing or unknown:
-            parts = [f"missing {', '.join(missing)}"] * bool(missing) + [f"unknown {', '.join(unknown)}"] * bool(
-                unknown
-            )
-            raise InvalidRewardsError(f"rewards: {'; '.join(parts)}; expected exactly {', '.join(self.names)}")
+            wrong = [
+                f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names
+            ]
+            raise InvalidRewardsError(f"rewards: {'; '.join(wrong)}; expected exactly {', '.join(self.names)}")
         return tuple(_finite(name, rewards[name]) for name in self.names)
 
     @cached_property
@@ -102,18 +102,12 @@ class RewardSpace:
         return self.vector({**rewards, **worst}), unmeasured
 
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
-        """Return the vectors that the search compares.
+        """Return the vectors that the search compares, shape (n, k), of raw rewards, shape (n, d); higher is better.
 
         Infeasible vectors are shifted below every feasible one (whose rewards lie less than a thousand ranges below the
         worst end), further for a larger violation: constraint domination (Deb et al. 2002, section VI) as a shift that
         keeps the result a plain vector. Rewards of infeasible candidates may have any size: they are squashed to a
         millionth, so that they decide between equal violations only.
-
-        Args:
-            rewards: Raw rewards, shape (n, d), declared order.
-
-        Returns:
-            Shape (n, k), float64, higher is better.
         """
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
         columns = [
@@ -127,13 +121,9 @@ class RewardSpace:
         return np.where(violation > 0, _TIE * bounded / (1.0 + np.abs(bounded)) - _BELOW - violation, values)
 
     def violation(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
-        """Return the total constraint violation of each vector, in units of the constraints' ranges.
+        """Return the total constraint violation of raw rewards, shape (n, d), in units of the constraints' ranges.
 
-        Args:
-            rewards: Raw rewards, shape (n, d).
-
-        Returns:
-            Shape (n,), 0 for feasible vectors.
+        The shape is (n,); feasible vectors have 0.
         """
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
         total = np.zeros(len(raw))
@@ -146,13 +136,9 @@ class RewardSpace:
 
 
 def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
-    """Return the nondominated points.
+    """Return the mask of the nondominated points, shape (n,), of points of shape (n, k), where higher is better.
 
-    Args:
-        points: Shape (n, k), higher is better.
-
-    Returns:
-        Mask of shape (n,). Equal points are all in it.
+    Equal points are all in it.
     """
     n = len(points)
     front = np.ones(n, dtype=np.bool_)

@@ -14,7 +14,6 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
-from speciate.runs.progress import NewWork
 from speciate.search.cells import TARGET
 from speciate.search.strategy import Placement
 from speciate.search.targets import target_placements
@@ -69,13 +68,14 @@ def write_change(connection: sa.Connection, locked: LockedRun, granted: Sequence
         for i, event in enumerate(locked.events, start=1)
     ]
     enqueue_events(connection, run_id, locked.events)
-    refs, works = _work_rows(locked.works)
+    refs = tuple(WorkRef(uuid7(), new.kind) for new in locked.works)
+    works = [{"id": str(ref.id), **asdict(new)} for ref, new in zip(refs, locked.works, strict=True)]
     running = progress.state is RunState.RUNNING
     progress.events += len(events)
     progress.revision += 1
     changes = {"works": works, "new_events": events, "dispatch": running}
     connection.execute(SQL.write, locked.values() | changes)
-    return Commit(run_id, tuple(refs) if running else (), tuple(granted), progress.revision, progress.events)
+    return Commit(run_id, refs if running else (), tuple(granted), progress.revision, progress.events)
 
 
 def dispatch_ready(connection: sa.Connection, run_id: UUID) -> tuple[WorkRef, ...]:
@@ -87,34 +87,11 @@ def work_ref(row: sa.Row[Any]) -> WorkRef:
     return WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
 
 
-def _work_rows(works: Iterable[NewWork]) -> tuple[list[WorkRef], list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    refs: list[WorkRef] = []
-    for new in works:
-        refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
-        rows.append(
-            {
-                "id": str(refs[-1].id),
-                "kind": new.kind.value,
-                "lane": new.lane,
-                "ordinal": new.ordinal,
-                "payload": dict(new.payload),
-                "reserved_evaluations": new.reserved_evaluations,
-            }
-        )
-    return refs, rows
-
-
 def load_claims(connection: sa.Connection, context: RunContext, number: int) -> dict[int, Claim]:
     """Return the claims of a candidate by position of their target."""
     names = [target.name for target in context.problem.targets]
     rows = connection.execute(SQL.claims, {"run_id": context.run_id, "number": number})
-    return {
-        names.index(row.target): Claim(
-            row.target, row.number, row.evaluations, row.tokens, row.seconds, row.unlock, ClaimState(row.state)
-        )
-        for row in rows
-    }
+    return {names.index(row.target): Claim(**row._asdict() | {"state": ClaimState(row.state)}) for row in rows}
 
 
 def record_repeats(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
@@ -142,13 +119,5 @@ def earliest_claimant(connection: sa.Connection, context: RunContext, target: in
     row = connection.execute(SQL.earliest_claimant, {"run_id": context.run_id, "bit": 1 << target}).one_or_none()
     if row is None:
         return None
-    declared = context.problem.targets[target]
-    return Claim(
-        declared.name,
-        row.number,
-        row.spent_evaluations,
-        row.spent_tokens,
-        row.spent_seconds,
-        declared.unlock,
-        ClaimState.PENDING,
-    )
+    declared, spent = context.problem.targets[target], (row.spent_evaluations, row.spent_tokens, row.spent_seconds)
+    return Claim(declared.name, row.number, *spent, declared.unlock, ClaimState.PENDING)

@@ -345,10 +345,8 @@ class MemoryWorkStore:
                 spared = change.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
                 if unit.state in {"ready", "leased", "parked"} and not spared:
                     unit.state, unit.token = "cancelled", None
-        refs = []
-        for new in change.works:
-            refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
-            run.units[refs[-1].id] = MemoryUnit(new)
+        refs = tuple(WorkRef(uuid7(), new.kind) for new in change.works)
+        run.units |= {ref.id: MemoryUnit(new) for ref, new in zip(refs, change.works, strict=True)}
         for claim in change.claims:
             run.claims[claim.target, claim.number] = claim
         run.events.extend(change.events)
@@ -356,7 +354,7 @@ class MemoryWorkStore:
         progress.revision += 1
         running = progress.state is RunState.RUNNING
         run.running_since = self._clock() if running else None
-        return Commit(run.context.run_id, tuple(refs) if running else (), (), progress.revision, progress.events)
+        return Commit(run.context.run_id, refs if running else (), (), progress.revision, progress.events)
 
     def _tick(self, run: MemoryRun) -> None:
         if run.running_since is not None:
