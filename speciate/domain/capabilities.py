@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any, Final
+
+from speciate.domain.known_languages import programs_of
 
 IMAGES: Final = "container images"
 """The worker runs programs in container images."""
@@ -56,3 +58,24 @@ def remedy_for(missing: Collection[str]) -> str:
     if IMAGE_CAPABILITIES.isdisjoint(missing):
         return "Install it on a worker, or name its folder there in SPECIATE_TOOLCHAINS"
     return "Install podman on a worker" if COPIES in missing else "Install podman or docker on a worker"
+
+
+def required_capabilities(definition: Mapping[str, Any]) -> frozenset[str]:
+    """Programs and other capabilities that a worker needs, by ``language``, ``image`` and ``writable`` of a problem."""
+    language = definition["language"]
+    commands = programs_of(language.get("build", ()), language.get("run", ()))
+    return capabilities_for(definition["image"], definition["writable"] or (), commands)
+
+
+def waiting_reason(definition: Mapping[str, Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
+    """Why no worker can evaluate a problem; None if one can; arguments as of the functions above."""
+    required = required_capabilities(definition)
+    lack = missing_capabilities(required, machines, tiers)
+    if lack is None:
+        return None
+    missing, remedy = lack
+    what = definition["language"]["name"] if IMAGE_CAPABILITIES.isdisjoint(required) else "its image"
+    return (
+        f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy};"
+        " `speciate doctor` lists what each worker has"
+    )

@@ -13,12 +13,11 @@ import numpy as np
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.policy import PolicyRole
-from speciate.domain.problem import Problem
+from speciate.domain.problem import BEST_FILE, Problem
 from speciate.domain.target import TargetSet
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.reporting import name_evaluations
-from speciate.ports.work import Lease, RunContext, WorkStore
-from speciate.runs.carried_outputs import output_deleted, with_output
+from speciate.ports.work import CarriedOutput, Lease, RunContext, WorkStore
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
@@ -142,6 +141,13 @@ def evaluate_programs(
     return reject_out_of_scale(context.problem, results), {number: source for number, (source, _) in reused.items()}
 
 
+def with_output(problem: Problem, carried: CarriedOutput | None) -> Problem:
+    """Return the problem with the carried output as the data file ``best.json`` (``carry = "best"``, ADR 49)."""
+    if carried is None:
+        return problem
+    return problem.model_copy(update={"data_files": {**problem.data_files, BEST_FILE: carried.output}})
+
+
 def reject_out_of_scale(problem: Problem, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
     """Fail candidates whose rewards overflow after normalization by the declared ranges: they cannot be ranked."""
     scored = {number: result.rewards for number, result in results.items() if result.rewards is not None}
@@ -199,9 +205,17 @@ def replay_evaluation(
     if candidate.carried_from is not None:
         carried = work.carried(context.run_id, candidate.number)
         if carried is None:
-            return output_deleted(candidate.carried_from)
+            return _output_deleted(candidate.carried_from)
     (result,) = evaluator.evaluate(with_output(context.problem, carried), [candidate.program], seeds=[seed])
     return result if carried is None else replace(result, carried_from=carried.number)
+
+
+def _output_deleted(number: int) -> Evaluation:
+    """Return the result of repeating an evaluation that started from an output which retention has deleted."""
+    detail = (
+        f"candidate {number}, from whose output it started, has no output any more: texts of ended runs are deleted"
+    )
+    return Evaluation(failure=Failure(FailureKind.REJECTED, "carried_output_deleted", detail))
 
 
 def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from speciate.domain.capabilities import required_capabilities, waiting_reason
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit
-from speciate.runs.missing_languages import required_capabilities, waiting_reason
 from speciate.storage.database import reading
 from speciate.storage.runs.locking import lock_progress
 from speciate.storage.statements import Statements

@@ -8,7 +8,7 @@ from evaluators.script import read_outcome
 from evaluators.tiers.supervisor import Supervisor
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.ports.work import CarriedOutput
-from speciate.runs.carried_outputs import with_output
+from speciate.runs.evaluation import with_output
 from speciate.runs.silent_failure import silent_failure
 
 DOUBLE = "def solve(x):\n    return 2 * x\n"
