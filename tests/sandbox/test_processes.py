@@ -3,12 +3,11 @@
 import contextlib
 import os
 import signal
-from functools import cache
 
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.arenas import SHORT, Arena
+from tests.sandbox.arenas import SHORT
 from tests.sandbox.programs import BREACHED, HELD, attacks, attempt, attempts, in_solve
 from tests.sandbox.surroundings import victim
 
@@ -59,22 +58,13 @@ HARMLESS = (0, 18, 23)
 """If a wall fell, the machine should live on."""
 
 
-@cache
-def signalled(arena: Arena) -> dict[str, str]:
-    """Return the verdict of each signal to each target, by both."""
+def test_no_other_process_is_signalled(arena):
     bodies = {f"{name} {each}": body.format(signal=each) for name, body in SIGNALS.items() for each in HARMLESS}
     with killed_afterwards(victim(arena.user)) as stranger:
         there = {"worker": arena.pid, "zygote": min(arena.zygotes()), "victim": stranger.pid}
-        found = attempts(arena, bodies, there)
+        assert attempts(arena, bodies, there) == dict.fromkeys(bodies, HELD)
         assert stranger.poll() is None
         os.kill(arena.pid, 0)
-    return found
-
-
-@pytest.mark.parametrize("number", HARMLESS)
-@pytest.mark.parametrize("name", SIGNALS)
-def test_no_other_process_is_signalled(arena, name, number):
-    assert signalled(arena)[f"{name} {number}"] == HELD
 
 
 def test_without_walls_others_are_signalled(unsafe):

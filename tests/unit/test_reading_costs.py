@@ -56,7 +56,8 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
     "completion": (
         lambda text: parse_completion(text, problem=PROBLEM, policy=SETS, parent=BASE),
         1 << 19,
-        ("```\n", "```python\nx = 1\n", "<answer_1>", "</think>", "a\n", "a = 1\n", "~~~~\n    ", "(", "'''", "# a\r",
+        ("```\n", "`", "\n", "a```python\n", "```python\nx = 1\n", "<answer_1>", "</think>",
+         "a\n", "a = 1\n", "~~~~\n    ", "(", "'''", "# a\r",
          "```python\nx = y\n```\n", "```py\nimport y\n```\n", '{"a": "', '{"x": "x = 1"}\n', "x = 1\u00a0\n",
          "# ...\n", "[1] ", '{"a":1}\n'),
     ),

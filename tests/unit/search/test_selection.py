@@ -48,7 +48,7 @@ def assert_close(seen: FloatArray, expected: FloatArray) -> None:
     assert np.all(np.abs(seen - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("levels", [2, 4, 1000])
 def test_lexicase_has_the_textbook_distribution(seed: int, levels: int) -> None:
     points = np.random.default_rng(seed).integers(levels, size=(9, 5)) / levels
