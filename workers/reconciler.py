@@ -209,19 +209,19 @@ class _LeaderLock:
     def __init__(self, connection: sa.Connection, silent_s: float) -> None:
         self._connection = connection
         self._silent_s = silent_s
-        self._held = False
+        self._leads = False
         self.busy = False
 
     def __call__(self) -> bool:
-        if self._held:
+        if self._leads:
             self.beat()
         else:
-            self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
-            if not self._held:
+            self._leads = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
+            if not self._leads:
                 ended = self._connection.execute(_DEPOSE, {"key": _LEADER_KEY, "silent_s": self._silent_s}).all()
                 if ended:
                     _log.warning("the reconciler's leader was silent for %g s: its session was ended", self._silent_s)
-        return self._held
+        return self._leads
 
     def beat(self) -> None:
         self.busy = beat(self._connection, *_PENDING)

@@ -101,21 +101,15 @@ class Presence:
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
+    capabilities: dict[str, Any] = {"tier": ""}
+    if Queue.EVALUATE.value in queues:
+        tools = evaluator().capabilities(LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES)
+        capabilities = {"tier": evaluator().tier, "languages": evaluator().languages(), "tools": tools}
     return WorkerProcess(
         name=consumer.hostname,
         pid=os.getpid(),
         version=__version__,
         queues=queues,
         slots=int(consumer.pool.limit or 1),
-        **_capabilities(queues),
+        **capabilities,
     )
-
-
-def _capabilities(queues: tuple[str, ...]) -> dict[str, Any]:
-    if Queue.EVALUATE.value not in queues:
-        return {"tier": ""}
-    return {
-        "tier": evaluator().tier,
-        "languages": evaluator().languages(),
-        "tools": evaluator().capabilities(LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES),
-    }

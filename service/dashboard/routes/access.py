@@ -93,7 +93,7 @@ def _page(
         "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_LIMIT).items if admin else None,
         "projects": _projects(dashboard, principal),
         "scopes": [scope.value for scope in Scope],
-        "made": token,
+        "token": token,
         "values": values or {},
         "errors": errors,
     }

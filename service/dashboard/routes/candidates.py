@@ -100,7 +100,7 @@ def list_candidates(
         "candidates": candidates.items,
         "objectives": shown_objectives(problem, columns, query.sort),
         "weighted": problem.weights is not None and BY_SCALAR not in names,
-        "chosen": columns,
+        "columns": columns,
         "filters": filters,
         "policies": _policies(run, query.policy),
         "errors": errors,
