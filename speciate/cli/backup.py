@@ -84,8 +84,9 @@ def restore_command(
             unfinished = len(stores.runs.unfinished())
         finally:
             stores.close()
-    if as_json:
-        output.print_json({"file": str(file), "revision": revision, "runs": unfinished})
-    else:
-        runs = output.pluralize(unfinished, "unfinished run")
-        output.print_line(f"Restored {file} (schema {revision}): {runs} will continue when the service starts.")
+    runs = output.pluralize(unfinished, "unfinished run")
+    output.print_result(
+        {"file": str(file), "revision": revision, "runs": unfinished},
+        f"Restored {file} (schema {revision}): {runs} will continue when the service starts.",
+        as_json=as_json,
+    )

@@ -167,17 +167,13 @@ def parse_key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:
             values[key] = json.loads(text, parse_constant=_reject_constant)
         except json.JSONDecodeError:
             values[key] = text
-        except _ConstantError:
+        except ValueError:
             raise invalid_argument(option, f"{key} is {text}: expected a finite number") from None
     return values
 
 
-class _ConstantError(Exception):
-    pass
-
-
-def _reject_constant(_: str) -> Any:
-    raise _ConstantError
+def _reject_constant(text: str) -> Any:
+    raise ValueError(text)
 
 
 def invalid_argument(option: str, message: str) -> InvalidInputError:

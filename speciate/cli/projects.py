@@ -96,11 +96,8 @@ def quota(
     limits = _new_limits({"runs": runs, "evaluations": evaluations, "tokens": tokens}, unlimited or [])
     with client(ctx) as service:
         changed = service.projects.limit(name, arguments.quota(**limits))
-    if as_json:
-        output.print_json(changed)
-    else:
-        now = ", ".join(f"{what} {_limit(getattr(changed.quota, field))}" for what, field in _FIELDS.items())
-        output.print_line(f"{changed.slug}: {now}")
+    now = ", ".join(f"{what} {_limit(getattr(changed.quota, field))}" for what, field in _FIELDS.items())
+    output.print_result(changed, f"{changed.slug}: {now}", as_json=as_json)
 
 
 def _new_limits(values: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:

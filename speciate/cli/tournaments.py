@@ -252,15 +252,10 @@ def export(
     if out is None and kind is None:
         raise invalid_argument("--out", "and --format are both missing: expected a file, a format or both")
     file_format = kind or (out.suffix.removeprefix(".") if out else "")
+    if kind and kind not in FORMATS:
+        raise invalid_argument("--format", f"is {kind!r}: expected {', '.join(FORMATS)}")
     if file_format not in FORMATS:
-        expected = ", ".join(FORMATS)
-        raise (
-            invalid_argument("--format", f"is {kind!r}: expected {expected}")
-            if kind
-            else invalid_argument(
-                "--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}"
-            )
-        )
+        raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(FORMATS)}")
     path = out or Path(f"{name}.{file_format}")
     with client(ctx) as service:
         write(service, name, path, file_format)

@@ -21,9 +21,6 @@ def make_runtime_dir(parent: Path | None) -> Path:
     """Make a new private directory for sockets and return it; other users cannot guess its name in advance.
 
     Without a parent it is in `/run` for root, else in `$XDG_RUNTIME_DIR`, else in the directory for temporary files.
-
-    Raises:
-        RuntimeDirectoryError: If no parent is writable and has a path short enough for a unix socket.
     """
     candidates = [parent] if parent else _runtime_parents()
     for candidate in candidates:

@@ -15,13 +15,7 @@ OPTIMIZER: Final = "optimizer.pt"
 
 
 def export_checkpoint(policy: Policy, learned: Path, folder: Path, *, optimizer: bool = False) -> None:
-    """Copy a learned checkpoint into a new folder, after verifying the digest of its weights.
-
-    Raises:
-        InvalidInputError: No run learned this policy.
-        NotFoundError: Its checkpoint is not on this machine, or the state of its optimizer is gone.
-        ConflictError: The folder exists or cannot be written, or the weights are not those of the version.
-    """
+    """Copy a learned checkpoint into a new folder, after verifying the digest of its weights."""
     if policy.lineage is None:
         raise InvalidInputError(f"no run learned policy {policy.slug!r}: expected a version with a lineage.")
     source = learned / (policy.model or "")

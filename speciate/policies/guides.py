@@ -35,11 +35,7 @@ MALFORMED: Final = {"structured_outputs": {"regex": "("}}
 
 
 def check_guide(policy: Policy, guide: Guide | None) -> None:
-    """Check that a guide fits the policy.
-
-    Raises:
-        InvalidInputError: It allows edits only, and the policy writes whole programs.
-    """
+    """Refuse a guide that allows edits only for a policy that writes whole programs."""
     if guide == "diff" and (policy.edit_format is not EditFormat.DIFF or policy.codec is not None):
         raise InvalidInputError(
             f"policy {policy.slug!r} has the guide 'diff' but does not write edits.",

@@ -53,9 +53,5 @@ class PolicyKind:
 
 
 def client_options(policy: Policy, model: type[Options]) -> Options:
-    """Return the options of a policy as its client's model.
-
-    Raises:
-        InvalidInputError: An option is unknown or out of range; the message lists the valid ones.
-    """
+    """Return the options of a policy as its client's model."""
     return read_options(f"policy {policy.slug!r} of kind {policy.kind!r}", model, policy.options, where="options")

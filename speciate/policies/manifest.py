@@ -88,12 +88,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:
-    """Return the registration of a checkpoint, with prompts and sampling as in its training.
-
-    Raises:
-        NotFoundError: The manifest or the weights are missing.
-        InvalidInputError: The manifest is invalid, or a value is beyond the limits of a policy.
-    """
+    """Return the registration of a checkpoint, with prompts and sampling as in its training."""
     manifest = read_manifest(folder)
     try:
         return _policy_of(folder, manifest, slug, base_url)

@@ -38,9 +38,6 @@ def price_of(provider: str, model: str) -> FoundPrice | None:
     The user's table is the file that ``SPECIATE_PRICES`` names. It maps ``MODEL`` or ``PROVIDER/MODEL`` to prices::
 
         "openai/gpt-5.4" = { input = 2.5, output = 15.0 }
-
-    Raises:
-        ConfigurationError: The user's table cannot be read.
     """
     own = os.environ.get(PRICES_VARIABLE)
     if own:

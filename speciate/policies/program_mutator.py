@@ -37,11 +37,7 @@ class ProgramMutator:
         return 0
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request from its own seed alone.
-
-        Raises:
-            PolicyUnavailableError: A request has neither parents nor a seed program.
-        """
+        """Answer every request from its own seed alone."""
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:

@@ -10,8 +10,9 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
+from speciate.cli.problems.sets import get_or_create
 from speciate.compat import FORMATS, Choice
-from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -146,11 +147,9 @@ def import_command(
         )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)
-    if as_json:
-        output.print_json(created)
-    else:
-        many = output.pluralize(len(created.problems), "problem")
-        output.print_line(f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}")
+    many = output.pluralize(len(created.problems), "problem")
+    line = f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}"
+    output.print_result(created, line, as_json=as_json)
 
 
 def import_task(
@@ -175,12 +174,6 @@ def import_task(
     console = output.console(stderr=True)
     steps = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
     added = [str(service.problems.add(problem).id) for problem in steps]
-    try:
-        problem_set = service.problem_sets.get(slug)
-    except NotFoundError:
-        return service.problem_sets.create(
-            slug, added, title=f"{output.pluralize(count, 'problem')} of task {name}, {split}"
-        )
-    if [str(problem.id) for problem in problem_set.problems] != added:
-        raise ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
-    return problem_set
+    title = f"{output.pluralize(count, 'problem')} of task {name}, {split}"
+    other = ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
+    return get_or_create(service, slug, added, title=title, other=other)

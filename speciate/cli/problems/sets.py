@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.schema.problems import ProblemSet
 
 app = command_group()
 
@@ -49,19 +53,26 @@ def add(
     with client(ctx) as service:
         steps = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
         added = [service.problems.submit(definition, check=not no_check)[0] for definition in steps]
+        other = ConflictError(
+            f"the set {name!r} holds other versions of these problems.",
+            remedy="Create one with another name: speciate sets create NAME PROBLEM…",
+        )
         ids = [str(version.id) for version in added]
-        try:
-            problem_set = service.problem_sets.get(name)
-        except NotFoundError:
-            problem_set = service.problem_sets.create(name, ids, title=sets[name].title)
-        if [str(problem.id) for problem in problem_set.problems] != ids:
-            raise ConflictError(
-                f"the set {name!r} holds other versions of these problems.",
-                remedy="Create one with another name: speciate sets create NAME PROBLEM…",
-            )
+        problem_set = get_or_create(service, name, ids, title=sets[name].title, other=other)
     output.print_result(
         problem_set, f"{problem_set.slug}: {output.pluralize(len(problem_set.problems), 'problem')}", as_json=as_json
     )
+
+
+def get_or_create(service: Client, slug: str, ids: list[str], *, title: str, other: ConflictError) -> ProblemSet:
+    """Return the set of these problem versions; raise ``other`` if the set of this name holds others."""
+    try:
+        problem_set = service.problem_sets.get(slug)
+    except NotFoundError:
+        return service.problem_sets.create(slug, ids, title=title)
+    if [str(problem.id) for problem in problem_set.problems] != ids:
+        raise other
+    return problem_set
 
 
 @app.command("list", epilog=examples("speciate sets list"))
