@@ -32,7 +32,7 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import digest_of
 from speciate.settings import default_data_dir
 
-KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
+EVALUATE_BY_KIND: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
     ProblemKind.CASES: evaluate_cases,
     ProblemKind.EVALUATOR: evaluate_scripted,
     ProblemKind.DATA: evaluate_data,
@@ -144,7 +144,7 @@ class SandboxEvaluator:
                 site = None if environment is None else environment.site
                 batch = replace(batch, folder=folder, site=site)
                 try:
-                    results = _repeat_lost(batch, KINDS[problem.kind](batch))
+                    results = _repeat_lost(batch, EVALUATE_BY_KIND[problem.kind](batch))
                 except EvaluatorUnavailableError:
                     if problem.image is not None:
                         self._images.forget(problem.image)
@@ -202,5 +202,5 @@ def _repeat_lost(batch: EvaluationBatch, results: list[Evaluation]) -> list[Eval
     if not lost:
         return results
     again = replace(batch, programs=tuple(batch.programs[i] for i in lost), seeds=tuple(batch.seeds[i] for i in lost))
-    repeated = dict(zip(lost, KINDS[batch.problem.kind](again), strict=True))
+    repeated = dict(zip(lost, EVALUATE_BY_KIND[batch.problem.kind](again), strict=True))
     return [repeated.get(i, result) for i, result in enumerate(results)]

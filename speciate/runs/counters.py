@@ -1,4 +1,4 @@
-"""Count candidate outcomes, track the best candidate, claim targets and raise the alarm."""
+"""Count outcomes of candidates, track the best candidate and claim targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DUPLICATE: Final = "duplicate"
 """Label of a repeated answer in ``RunProgress.recent``."""
 
 
-def count(progress: RunProgress, context: RunContext, candidate: Candidate) -> None:
+def count_outcome(progress: RunProgress, context: RunContext, candidate: Candidate) -> None:
     failure, rewards = candidate.evaluation.failure, candidate.evaluation.rewards
     progress.duplicates += candidate.is_repetition
     progress.reused += candidate.reused_from is not None

@@ -70,10 +70,10 @@ def proceed(
     """
     notice_plateau(change.progress, context)
     names = [target.name for target in context.problem.targets]
-    due: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}
     for claim in pending:
-        due.setdefault(claim.number, []).append(names.index(claim.target))
-    chain = [*((number, tuple(targets)) for number, targets in due.items()), *queued]
+        positions.setdefault(claim.number, []).append(names.index(claim.target))
+    chain = [*((number, tuple(targets)) for number, targets in positions.items()), *queued]
     unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in change.claims)
     ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
     if chain:

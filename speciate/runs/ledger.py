@@ -23,7 +23,7 @@ from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Confirmation, EvaluatedBatch, LearnedStep, Lease, ProposedBatch, RunContext
-from speciate.runs.counters import add_confirmed_event, claim_targets, count, keep_best, new_rivals, summary
+from speciate.runs.counters import add_confirmed_event, claim_targets, count_outcome, keep_best, new_rivals, summary
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import EXTERNAL_LANE, add_evaluate, continue_lanes, proceed
@@ -187,7 +187,7 @@ def record_evaluations(
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     for candidate in batch.candidates:
         progress.evaluations += 1
-        count(progress, context, candidate)
+        count_outcome(progress, context, candidate)
         proposal, won = candidate.proposal, candidate.number in winners
         if proposal.proposed_by is None:
             count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
