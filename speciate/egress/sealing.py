@@ -39,8 +39,7 @@ class SecretKeyError(UnavailableError):
 class Sealer:
     """Seal and open secrets. Neither the object nor its errors show a secret.
 
-    Args:
-        keys: Secret keys of at least 32 random characters; the first one seals. Without keys every operation fails.
+    The keys are at least 32 random characters each; the first one seals. Without keys every operation fails.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:

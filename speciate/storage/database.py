@@ -91,9 +91,10 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
     )
     if statement_s:
         sa.event.listen(engine, "do_connect", functools.partial(_connect_bounded, statement_s + _GRACE_S))
-    sa.event.listen(engine, "connect", _keep_utc)
+    # Times are returned in the session's zone, by default the server's; the service shows UTC.
+    _execute_on_connect(engine, "SET TIME ZONE 'UTC'")
     if statement_s and not pooled:
-        sa.event.listen(engine, "connect", functools.partial(_bound_statements, statement_s))
+        _execute_on_connect(engine, f"SET statement_timeout = {math.ceil(1000 * statement_s)}")
     return engine
 
 
@@ -165,19 +166,13 @@ def _connect_bounded(answer_s: float, _: object, __: object, args: list[Any], pa
     return connection
 
 
-def _keep_utc(connection: DBAPIConnection, _: object) -> None:
-    # Times are returned in the session's zone, by default the server's; the service shows UTC.
-    cursor = connection.cursor()
-    cursor.execute("SET TIME ZONE 'UTC'")
-    cursor.close()
-    connection.commit()
-
-
-def _bound_statements(seconds: float, connection: DBAPIConnection, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute(f"SET statement_timeout = {math.ceil(1000 * seconds)}")
-    cursor.close()
-    connection.commit()
+def _execute_on_connect(engine: sa.Engine, statement: str) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def execute(connection: DBAPIConnection, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        cursor.close()
+        connection.commit()
 
 
 @contextmanager
