@@ -44,11 +44,11 @@ up: $(CLIENT) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
-test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 12 minutes; test-system goes on from outside
+test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 8 minutes; test-system goes on from outside
 	@$(PYTEST) -n 5 -m 'not system and not fault'
 
 # Few workers kill processes, because a crowd would disturb them.
-test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 10 minutes
+test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 7 minutes
 	@$(PYTEST) -n 4 -m system
 	@$(PYTEST) -n 3 -m fault tests/integration
 

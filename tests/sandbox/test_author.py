@@ -53,15 +53,12 @@ def breached(arena: Arena, outside: Surroundings, kind: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["evaluator", "data"])
-@pytest.mark.parametrize("name", REACHING)
-def test_a_script_reaches_nothing(arena, outside, kind, name):
-    assert name not in breached(arena, outside, kind)
+def test_a_script_reaches_nothing(arena, outside):
+    assert breached(arena, outside, "evaluator") == []
 
 
-@pytest.mark.parametrize("name", STARTING)
-def test_a_function_that_scores_texts_starts_nothing(arena, outside, name):
-    assert name not in breached(arena, outside, "data")
+def test_a_function_that_scores_texts_reaches_and_starts_nothing(arena, outside):
+    assert breached(arena, outside, "data") == []
 
 
 @pytest.mark.parametrize("name", REACHING | STARTING)
