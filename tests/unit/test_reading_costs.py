@@ -1,4 +1,4 @@
-"""Doubling a text from a user or a model at most triples the processor time that its reader takes."""
+"""The processor time that a reader takes grows far less than with the square of the text of a user or a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from speciate.prompts.template import template_field_errors
 from speciate.runs.silent_failure import stated_failure
 from tests.support.runs import toy_policy, toy_problem
 
-MEASURABLE_S = 0.02
+MEASURABLE_S = 0.005
 """Processor time from which a ratio means something."""
 
 _CALLS = itertools.count()
@@ -97,21 +97,24 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_doubling_a_text_at_most_triples_the_time(name: str) -> None:
+def test_eight_times_the_text_takes_at_most_24_times_as_long(name: str) -> None:
     read, most, pieces = READERS[name]
     slow = []
     for piece in pieces:
         size = 1024
         while (cost := _seconds(read, piece, size)) < MEASURABLE_S and 2 * size <= most:
             size *= 2
-        if cost >= MEASURABLE_S and not any(_tripled(read, piece, min(size, most // 2)) for _ in range(8)):
+        if cost >= MEASURABLE_S and not any(_below_quadratic(read, piece, min(size, most // 8)) for _ in range(8)):
             slow.append((piece, size, cost))
     assert slow == []
 
 
-def _tripled(read: Callable[[str], object], piece: str, size: int) -> bool:
-    """Return True if one measurement stays below three times another: noise can only add time."""
-    return _seconds(read, piece, 2 * size) <= 3 * _seconds(read, piece, size)
+def _below_quadratic(read: Callable[[str], object], piece: str, size: int) -> bool:
+    """Return True if one measurement stays below 24 times another: noise can only add time.
+
+    A step by a constant factor passes: texts beyond a limit are not remembered, so they are parsed twice.
+    """
+    return _seconds(read, piece, 8 * size) <= 24 * _seconds(read, piece, size)
 
 
 def _seconds(read: Callable[[str], object], piece: str, size: int) -> float:
