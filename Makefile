@@ -44,7 +44,7 @@ up: $(CLIENT) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
-test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 8 minutes; test-system goes on from outside
+test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 9 minutes; test-system goes on from outside
 	@$(PYTEST) -n 5 -m 'not system and not fault'
 
 # Few workers kill processes, because a crowd would disturb them.

@@ -290,7 +290,7 @@ class LocalService:
 
         from speciate.messaging.presence import present_workers
 
-        # A second API, as the storm has, is called api-b.
+        # A further replica has a suffix, such as api-b.
         expected = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
 

@@ -143,9 +143,8 @@ def _fork(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) 
         os.environ.clear()
         os.environ.update(_read_environment(environment))
         _give_standard_files(log)
-        descriptors = sorted(
-            {2, log, environment, *inherit}
-        )  # the frames of the guard close both files as they are left
+        # The frames of the guard close both files as they are left.
+        descriptors = sorted({2, log, environment, *inherit})
         for low, high in zip(descriptors, [*descriptors[1:], 1 << 16], strict=True):
             os.closerange(low + 1, high)
     except BaseException:  # noqa: BLE001 - this fork must never go on as the guard

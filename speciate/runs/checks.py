@@ -184,7 +184,7 @@ def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_adv
 
 
 def check_advice_shown(problem: Problem, what: str) -> None:
-    """Raise ``InvalidInputError``, which begins with ``what``, if a problem's template template omits the advice."""
+    """Raise ``InvalidInputError``, which begins with ``what``, if a problem's own template omits the advice."""
     template = problem.prompts.get(TemplateName.CHANGE)
     if template is not None and not uses(template, "advice"):
         raise InvalidInputError(f"{what}: the template change.txt of problem {problem.slug} does not show $advice.")

@@ -71,7 +71,7 @@ def by_island(view: PopulationView, candidates: Sequence[Individual]) -> Iterato
 def copies(
     view: PopulationView, source: EliteTable, target: int, numbers: IntArray, rank: Rank = float
 ) -> tuple[Placement, ...]:
-    """Return copies of elites for the same cells of another island, if they are better weights_there.
+    """Return copies of elites for the same cells of another island, if they are better there.
 
     Trade-off and target cells rank the same on every island; all others rank by the weighting of the receiving island.
     """
