@@ -75,7 +75,7 @@ class TextTokenizer:
         return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
 
     def chat(self, messages: Sequence[Mapping[str, str]], opening: str = "") -> tuple[int, ...]:
-        """Return the tokens of a conversation, ready for the model's reply or for its continuation after ``opening``."""
+        """Return the tokens of a conversation, ready for the model's reply or its continuation after ``opening``."""
         try:
             jinja = importlib.import_module("jinja2.sandbox") if isinstance(self._template, str) else None
         except ImportError:
