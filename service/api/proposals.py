@@ -27,7 +27,7 @@ from speciate.ports.work import WeightedPolicy
 from speciate.runs.external_proposals import SentProposal, check_hint
 from speciate.schema.base import Page
 from speciate.schema.candidates import AdviceRecord
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)
@@ -95,7 +95,7 @@ class AskRequest(Value):
     wait_s: float = Field(default=20.0, ge=0, le=60)
     """Seconds to wait for the evaluation of the seed programs."""
     parents: _Numbers = ()
-    """Numbers of the candidates to change; by default the strategy of the run selects them."""
+    """Numbers of the candidates to change; by default the service selects them."""
     policy: Name | None = None
     """Policy of kind `external` that will answer; see `ProposeRequest`."""
 
@@ -134,14 +134,21 @@ def propose(
 
 
 @router.post("/{run_id}:ask", name="ask_run")
-async def ask(run_id: RunId, body: AskRequest, request: Request, stores: StoresDep) -> Page[AskRecord]:
+async def ask(
+    run_id: RunId, body: AskRequest, request: Request, stores: StoresDep, principal: PrincipalDep
+) -> Page[AskRecord]:
     """Return prompts as the policies of the run receive them, so that any model or agent can answer.
+
+    If the latest candidate of the token's holder failed and no prompt has shown it, the first prompt asks to repair it.
+    A program from scratch is asked for only before the first feasible candidate.
 
     Send the answer to `POST /v1/runs/{run_id}/proposals` with the token `ask`. A run that has just started evaluates
     its seed programs first: the request waits for them.
     """
     policy = await to_thread.run_sync(proposer, stores, run_id, body.policy)
-    prepare = partial(stores.proposals.ask, run_id, policy, count=body.count, parents=body.parents)
+    prepare = partial(
+        stores.proposals.ask, run_id, policy, count=body.count, author=principal.name, parents=body.parents
+    )
     async for prompts in _attempts(prepare, request, body.wait_s):
         if prompts is not None:
             return Page[AskRecord](items=prompts)
@@ -160,6 +167,13 @@ def hint(run_id: RunId, body: HintRequest, stores: StoresDep, principal: Princip
     return AdviceRecord(number=number, author=principal.name, text=body.text, judged=0, won=0, lives=True)
 
 
+@results.get("/{run_id}/proposals", name="list_proposals")
+def unsettled(run_id: RunId, stores: StoresDep) -> Page[ProposalRecord]:
+    """List at most 100 proposals that wait for their evaluation, or whose targets are being confirmed."""
+    stores.runs.get(run_id)
+    return Page[ProposalRecord](items=stores.proposals.unsettled(run_id))
+
+
 @results.get("/{run_id}/proposals/{number}", name="get_proposal")
 async def result(
     run_id: RunId,
@@ -168,13 +182,14 @@ async def result(
     stores: StoresDep,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the result.")] = 0.0,
 ) -> ProposalRecord:
-    """Return the result of a proposal: rewards, feedback and targets.
+    """Return the result of a proposal: rewards, feedback, targets, and what to do next.
 
-    It is `pending` until the candidate is evaluated and every target that it meets is confirmed or refuted.
+    It is `pending` until the candidate is evaluated. `wait` also waits until the targets in `confirming` are confirmed
+    or refuted.
     """
     record = None
     async for record in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
-        if record is None or record.state is not ProposalState.PENDING:
+        if record is None or record.settled:
             break
     if record is None:
         raise NotFoundError(f"there is no candidate {number} in run {run_id}.")

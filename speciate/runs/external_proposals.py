@@ -8,7 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
-from speciate.domain.candidate import Individual, Proposal
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Individual, Proposal
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
@@ -16,7 +16,11 @@ from speciate.domain.rollout import Completion, Prompt, Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.ports.work import ProposedBatch, RunContext, WeightedPolicy, WorkStore
+from speciate.prompts.diff import read_edits
+from speciate.prompts.failures import is_of_program
+from speciate.prompts.fences import filled_blocks
 from speciate.prompts.parse import parse_completion, read_program, unfenced
+from speciate.prompts.python_source import is_program
 from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
@@ -25,13 +29,23 @@ from speciate.runs.progress import RunChange
 from speciate.runs.prompting import Prompter, ShownPrompt
 from speciate.runs.stored_population import StoredPopulation
 from speciate.schema.candidates import CandidateDetail
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ReceiptStatus, ShownProgram
+from speciate.schema.proposals import (
+    AskRecord,
+    ProposalReceipt,
+    ProposalRecord,
+    ProposalState,
+    ReceiptStatus,
+    ShownProgram,
+)
+from speciate.search.archive import draw_diverse, pool_of
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
 from speciate.search.targets import select_parents
 
 _NO_PROMPT = Prompt("", "")
 _SENT = "external"
+_BESIDE_BEST = 2
+"""Programs shown beside the best candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +67,15 @@ def plan_asks(
     batch: int,
     hinted: bool,
     parents: Sequence[int] = (),
+    best: int | None = None,
+    own: int | None = None,
 ) -> list[Ask]:
     """Return prompts as the run's own policies would receive them; ``policy`` determines the form of the answers.
 
     The run's seed and the ``ids`` of the prompts determine all random choices; ``batch`` is the clock of the search.
-    The strategy selects the parents, unless the proposer names some.
+    The strategy selects the parents, unless the proposer names some. Where it would have a program written from
+    scratch, the best feasible candidate ``best`` is changed instead. If the proposer's latest candidate ``own`` failed,
+    the first prompt asks to repair it.
 
     Raises:
         InvalidInputError: A parent does not exist.
@@ -67,9 +85,14 @@ def plan_asks(
     prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
     requested = _selection(context, work, parents) if parents else None
-    selections = [
-        requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng) for rng in rngs
-    ]
+    selections = []
+    for rng in rngs:
+        selection = requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
+        if strategy.changes_programs and selection.role is PolicyRole.PROPOSE and best is not None:
+            selection = _change_of(best, selection.island, population, rng)
+        selections.append(selection)
+    if strategy.changes_programs and not parents and own is not None and (repair := _repair(context, work, own)):
+        selections[0] = repair
     members = prompter.members(selections)
     asks = []
     for id_, selection, rng in zip(ids, selections, rngs, strict=True):
@@ -83,6 +106,22 @@ def _selection(context: RunContext, work: WorkStore, parents: Sequence[int]) -> 
     if missing := [number for number in parents if number not in members]:
         raise InvalidInputError(f"run {context.run_id} has no candidate {missing[0]} to change.")
     return Selection(PolicyRole.MUTATE, members[parents[0]].island, tuple(parents))
+
+
+def _change_of(number: int, island: int, view: StoredPopulation, rng: np.random.Generator) -> Selection:
+    """Return a change of a candidate, beside elites with other rewards."""
+    pool = pool_of(view.problem.space, view.elites(island))
+    rows = np.flatnonzero(pool.numbers == number).tolist()
+    others = draw_diverse(pool, rows, _BESIDE_BEST, rng) if rows else []
+    return Selection(PolicyRole.MUTATE, island, (number,), tuple(pool.numbers[others].tolist()))
+
+
+def _repair(context: RunContext, work: WorkStore, number: int) -> Selection | None:
+    """Return the repair of a candidate beside its parent; None if it works, or no program was run."""
+    member = work.members(context.run_id, [number])[number]
+    if member.failure is None or member.failure.kind is FailureKind.REJECTED or not is_of_program(member.failure):
+        return None
+    return Selection(PolicyRole.MUTATE, member.island, (number,), member.parents[:1])
 
 
 def check_hint(context: RunContext, can_advise: CanAdvise) -> None:
@@ -141,19 +180,17 @@ def read_sent(
 ) -> tuple[Rollout, list[Proposal]]:
     """Return the rollout and the children of one sent proposal: at least one, so that it costs an evaluation."""
     base = parent.program if parent is not None else context.problem.seed_program or None
-    if sent.completion is not None:
-        answers = parse_completion(sent.completion, problem=context.problem, policy=policy, parent=base)
+    completion = sent.completion or _answer_in(sent.program or "", context.problem)
+    if completion is not None:
+        answers = parse_completion(completion, problem=context.problem, policy=policy, parent=base)
     else:
-        program = (sent.program or "").replace("\r\n", "\n")
-        if context.problem.kind is not ProblemKind.DATA:
-            program = unfenced(program)
-        answers = [read_program(program, base, context.problem)]
+        answers = [read_program((sent.program or "").replace("\r\n", "\n"), base, context.problem)]
     selection = answered.selection
     children = [
         replace(child, proposed_by=str(policy_id))
         for child in proposals_of(answers, selection, rollout, answered.advice)
     ]
-    text = sent.completion if sent.completion is not None else sent.rationale
+    text = "\n\n".join(filter(None, (sent.rationale, completion)))
     sent_rollout = Rollout(
         role=selection.role,
         prompt=answered.prompt,
@@ -168,6 +205,15 @@ def read_sent(
         model=None if sent.model is None else storable(sent.model),
     )
     return sent_rollout, children
+
+
+def _answer_in(program: str, problem: Problem) -> str | None:
+    """Return a text sent as a program if it is an answer with fences or edits around one, else None."""
+    if problem.kind is ProblemKind.DATA or (problem.is_python and is_program(program)):
+        return None
+    # A file of several may hold fences, as a README does.
+    fenced = unfenced(program) != program if problem.many_files else bool(filled_blocks(program))
+    return program if fenced or read_edits(program, several=False) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +255,8 @@ def read_proposal(
     members: Mapping[int, Individual],
 ) -> ReadProposal | str:
     """Return a proposal as read, or why it is refused."""
+    if not (sent.completion or sent.program or "").strip():
+        return "it is empty"
     if sent.ask is not None:
         if (answered := asks.get(sent.ask)) is None:
             return f"the run has no prompt {sent.ask}"
@@ -319,6 +367,30 @@ def without_secrets(candidate: CandidateDetail, problem: Problem) -> CandidateDe
     }
     rewards = {name: value for name, value in candidate.rewards.items() if name not in secret}
     return candidate.model_copy(update={"rewards": rewards, "refuted": refuted})
+
+
+def next_step(
+    result: ProposalRecord, state: RunState, reason: str | None, evaluations_left: int | None, *, unlocked: bool
+) -> str:
+    """Return what the proposer of a candidate can do next, in one line."""
+    parents = f"with parents [{result.number}]"
+    steps = (
+        (state.ended, f"The run has ended ({reason}): report its best candidate."),
+        (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),
+        (evaluations_left == 0, "No evaluation is left: report the best candidate."),
+        (result.duplicate_of is not None, f"It repeats candidate {result.duplicate_of}: change the idea."),
+        (result.failure_reason in NOT_THE_PROGRAMS_FAULT, "The program did not cause the failure: ask again."),
+        (result.failure is FailureKind.REJECTED, "Correct the answer, and send it for the same prompt or parents."),
+        (result.failure is not None, f"Repair it: ask again, or send the repaired program {parents}."),
+        (bool(result.refuted), f"Send it, {parents}, so that its rewards depend on neither seed nor time."),
+        (bool(result.confirming), "Wait for the repeated evaluation, or ask meanwhile."),
+        (unlocked, "The problem is solved: stop, or improve it further."),
+        (result.best, "It is the best so far: ask again."),
+        (result.elite, "It is in the archive: keep the idea, and ask again."),
+        (True, "It is not in the archive: change the idea, or ask again."),
+    )
+    step = next(text for holds, text in steps if holds)
+    return step if state.ended or not evaluations_left else f"{step} Evaluations left: {evaluations_left:,}."
 
 
 def ask_record(context: RunContext, ask: Ask) -> AskRecord:

@@ -74,6 +74,9 @@ class CandidateDetail(CandidateRecord):
     program: str
     failure_detail: str | None
     artifacts: dict[str, str]
+    """Named texts of its evaluation; `output` is what it computed, if the problem carries outputs."""
+    rationale: str | None = None
+    """What its author wrote beside the program; None if a policy of the service wrote it."""
     run_name: Annotated[str | None, SkipJsonSchema()] = Field(default=None, exclude_if=lambda name: name is None)
     """Name of its run when the export began; only exports have it."""
     run_tags: Annotated[tuple[str, ...] | None, SkipJsonSchema()] = Field(

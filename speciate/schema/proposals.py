@@ -84,7 +84,7 @@ class ProposalState(StrEnum):
     """State of a proposed candidate."""
 
     PENDING = "pending"
-    """Its evaluation, or the confirmation of a target that it meets, is not finished."""
+    """Its evaluation is not finished."""
     EVALUATED = "evaluated"
     """It has rewards."""
     FAILED = "failed"
@@ -100,6 +100,10 @@ class ProposalRecord(Record):
     """Number of the candidate in the run."""
     state: ProposalState
     """State."""
+    next: str = ""
+    """What its proposer can do next, in one line."""
+    ahead: int = 0
+    """Batches of the service that were queued before a pending one, running ones included."""
     candidate_id: UUID | None = None
     """Id of the candidate; None before it is evaluated."""
     rewards: dict[str, float] | None = None
@@ -110,6 +114,8 @@ class ProposalRecord(Record):
     """Declared weighted sum of the normalized rewards; None without declared weights."""
     targets: tuple[str, ...] = ()
     """Names of the targets that the rewards meet, without refuted ones."""
+    confirming: tuple[str, ...] = ()
+    """Those of them that a second evaluation is deciding."""
     confirmed: tuple[str, ...] = ()
     """Those of them that a second evaluation confirmed for this candidate."""
     refuted: dict[str, str] = Field(default_factory=dict)
@@ -123,8 +129,13 @@ class ProposalRecord(Record):
     duplicate_of: int | None = None
     """Number of the earlier candidate whose result it has."""
     feedback: dict[str, str] = Field(default_factory=dict)
-    """Named texts of the evaluation. Untrusted."""
+    """Named texts of the evaluation, without an output, which the candidate has. Untrusted."""
     elite: bool = False
     """True if it is in the archive, from which parents are drawn."""
     best: bool = False
     """True if it is the best candidate of the run."""
+
+    @property
+    def settled(self) -> bool:
+        """True if neither its evaluation nor a repeated one will change it."""
+        return self.state is not ProposalState.PENDING and not self.confirming

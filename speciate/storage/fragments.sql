@@ -22,3 +22,7 @@ nullif(r.mutator_id, r.policy_id)
 
 -- best_unlocks: 1 if the best candidate of run g meets the unlock target: if some claim to one was not refuted.
 EXISTS (SELECT FROM claims k WHERE k.run_id = g.run_id AND k.unlock AND k.state <> 'refuted')::int
+
+-- waiting_unit: The unfinished evaluation whose batch holds candidate :number of run :run_id.
+FROM work w WHERE w.run_id = :run_id AND w.kind = 'evaluate' AND w.state IN ('ready', 'leased', 'parked')
+  AND :number - (w.payload ->> 'first')::bigint BETWEEN 0 AND jsonb_array_length(w.payload -> 'proposals') - 1

@@ -19,7 +19,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.schema.base import Page
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord
 from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
@@ -250,14 +250,18 @@ class AsyncRunHandle:
         return (await self._transport.send(call)).items
 
     async def proposal(self, number: int, *, wait_s: float = 0.0) -> ProposalRecord:
-        """Return the result of a candidate by number, waiting up to ``wait_s`` seconds while it is pending."""
+        """Return the result of a candidate by number, waiting up to ``wait_s`` seconds until it is settled."""
         deadline = time.monotonic() + wait_s
         while True:
             left = max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             call = get(f"{self._path}/proposals/{number}", ProposalRecord)
             record = await self._transport.send(replace(call, query={"wait": f"{left:g}"}, timeout_s=left + 30))
-            if record.state is not ProposalState.PENDING or time.monotonic() >= deadline:
+            if record.settled or time.monotonic() >= deadline:
                 return record
+
+    async def proposals(self) -> tuple[ProposalRecord, ...]:
+        """Return the proposals that wait for an evaluation, or whose targets are being confirmed."""
+        return await self._transport.send(get_list(f"{self._path}/proposals", ProposalRecord))
 
     def unlocks(self) -> AsyncIterator[schema.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""

@@ -1,18 +1,23 @@
 -- advice: Number of the advice in the prompt of a candidate.
 (SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice
 
+-- texts: What lists leave out: the words that the author of a proposal sent beside its program.
+{advice}, (SELECT nullif(left(btrim(regexp_replace(regexp_replace(r.completion,
+    '```.*?(```|$)', '', 'g'), '<<<<<<< SEARCH.*?(>>>>>>> REPLACE|$)', '', 'g'), E' \n\r\t'), 20000), '')
+  FROM rollouts r WHERE r.id = rollout_id AND r.author IS NOT NULL) AS rationale
+
 -- candidates: A page of the candidates of a run.
 SELECT {record}, {advice}, {best} AS best FROM candidates WHERE run_id = :run_id{conditions}
 ORDER BY {order} LIMIT :limit
 
 -- candidate: A candidate by id.
-SELECT {detail}, {advice} FROM candidates WHERE id = :id
+SELECT {detail}, {texts} FROM candidates WHERE id = :id
 
 -- candidate_of: A candidate by run and number.
-SELECT {detail}, {advice} FROM candidates WHERE run_id = :run_id AND number = :number
+SELECT {detail}, {texts} FROM candidates WHERE run_id = :run_id AND number = :number
 
 -- export: The next candidates of a run.
-SELECT {detail}, {advice} FROM candidates WHERE run_id = :run_id AND number > :last ORDER BY number LIMIT 200
+SELECT {detail}, {texts} FROM candidates WHERE run_id = :run_id AND number > :last ORDER BY number LIMIT 200
 
 -- labels: Labels of a run for its export.
 SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :run_id
@@ -43,9 +48,7 @@ FROM elites e JOIN candidates c ON c.run_id = e.run_id AND c.number = e.number
 WHERE e.run_id = :run_id ORDER BY e.island, e.cell
 
 -- waiting_batch: The unfinished evaluation whose batch holds a candidate.
-SELECT state, payload FROM work
-WHERE run_id = :run_id AND kind = 'evaluate' AND state IN ('ready', 'leased', 'parked')
-  AND :number - (payload ->> 'first')::bigint BETWEEN 0 AND jsonb_array_length(payload -> 'proposals') - 1
+SELECT w.state, w.payload {waiting_unit}
 
 -- answers: Candidates that completions gave, by number.
 SELECT rollout_id, repeats, refuted, {answer} FROM candidates

@@ -13,7 +13,7 @@ from speciate.domain.rollout import Prompt
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
-from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
+from speciate.ports.work import OUTPUT, Commit, RunContext, WeightedPolicy, WorkStore
 from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (
     Ask,
@@ -22,11 +22,13 @@ from speciate.runs.external_proposals import (
     StoredAsk,
     admit,
     ask_record,
+    next_step,
     plan_asks,
     read_proposal,
     require_open,
     without_secrets,
 )
+from speciate.runs.lanes import EXTERNAL_LANE
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
 from speciate.search.strategy import Selection
 from speciate.storage.candidates import population
@@ -52,24 +54,29 @@ class Proposals(ScopedStore):
     retry_for_s: float = field(default=5.0, kw_only=True)
 
     def ask(
-        self, run_id: UUID, policy: WeightedPolicy, *, count: int, parents: Sequence[int] = ()
+        self, run_id: UUID, policy: WeightedPolicy, *, count: int, author: str, parents: Sequence[int] = ()
     ) -> tuple[AskRecord, ...] | None:
         """Return prompts and store what their answers will inherit; None while the run evaluates its seed programs.
 
-        ``policy`` determines the form of the answers. ``parents`` are the candidates to change; the run's strategy
-        selects them by default.
+        ``policy`` determines the form of the answers. ``parents`` are the candidates to change; by default the latest
+        candidate of the ``author`` if it failed and no prompt has shown it, then those that the run's strategy selects.
 
         Raises:
-            ConflictError: The run takes no proposals now.
+            ConflictError: The run takes no proposals now, or has no evaluation left.
             InvalidInputError: A parent does not exist.
         """
         with reading(self._engine) as connection:
-            run = connection.execute(SQL.run_state, {"id": run_id}).one()
+            run = connection.execute(SQL.run_state, {"id": run_id, "author": author}).one()
         self._require_independent(run_id)
         require_open(run_id, RunState(run.state), run.reason)
         context = self.work.context(run_id)
         if context.seed_programs and not run.evaluations:
             return None
+        if run.evaluations_left == 0:
+            raise ConflictError(
+                f"the budget of run {run_id} leaves no evaluations, besides those in flight.",
+                remedy="Wait for their results.",
+            )
         asks = plan_asks(
             context,
             self.work,
@@ -78,6 +85,8 @@ class Proposals(ScopedStore):
             batch=run.batches,
             hinted=run.hinted,
             parents=parents,
+            best=run.best_number,
+            own=run.own,
         )
         self._insert_asks(run_id, asks)
         return tuple(ask_record(context, ask) for ask in asks)
@@ -211,24 +220,37 @@ class Proposals(ScopedStore):
             row = connection.execute(SQL.result, {"run_id": run_id, "number": number}).one()
         if number > row.numbers:
             return None
-        ended = RunState(row.state).ended
+        ended, context = RunState(row.state).ended, self.work.context(run_id)
         if row.candidate_id is None:
-            return ProposalRecord(number=number, state=ProposalState.DISCARDED if ended else ProposalState.PENDING)
-        candidate = self.queries.candidate(row.candidate_id)
-        if not ended:
-            candidate = without_secrets(candidate, self.work.context(run_id).problem)
-        settled = ProposalState.FAILED if candidate.rewards is None else ProposalState.EVALUATED
-        common = {"rewards", "scalar", "targets", "refuted", "duplicate_of"}
-        return ProposalRecord(
-            **candidate.model_dump(include=common | {"failure", "failure_reason", "failure_detail"}),
-            number=number,
-            state=ProposalState.PENDING if row.pending and not ended else settled,
-            candidate_id=candidate.id,
-            confirmed=tuple(row.confirmed),
-            feedback=candidate.artifacts,
-            elite=row.elite,
-            best=bool(row.best),
-        )
+            state = ProposalState.DISCARDED if ended else ProposalState.PENDING
+            record = ProposalRecord(number=number, state=state, ahead=row.ahead)
+        else:
+            candidate = self.queries.candidate(row.candidate_id)
+            if not ended:
+                candidate = without_secrets(candidate, context.problem)
+            common = {"rewards", "scalar", "targets", "refuted", "duplicate_of"}
+            record = ProposalRecord(
+                **candidate.model_dump(include=common | {"failure", "failure_reason", "failure_detail"}),
+                number=number,
+                state=ProposalState.FAILED if candidate.rewards is None else ProposalState.EVALUATED,
+                candidate_id=candidate.id,
+                confirming=() if ended else tuple(row.confirming),
+                confirmed=tuple(row.confirmed),
+                feedback={name: text for name, text in candidate.artifacts.items() if name != OUTPUT},
+                elite=row.elite,
+                best=bool(row.best),
+            )
+        unlocked, _ = context.problem.ranking.standing(row.reached)
+        step = next_step(record, RunState(row.state), row.reason, row.evaluations_left, unlocked=unlocked)
+        return record.model_copy(update={"next": step})
+
+    def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:
+        """Return the proposals of a run that wait for an evaluation, or whose targets are being confirmed."""
+        keys = {"run_id": run_id, "lane": EXTERNAL_LANE, "limit": limit}
+        with reading(self._engine) as connection:
+            numbers = connection.execute(SQL.unsettled, keys).scalars().all()
+        records = (self.result(run_id, number) for number in numbers)
+        return tuple(record for record in records if record is not None)
 
 
 def _stored_ask(row: Any) -> StoredAsk:

@@ -1,5 +1,15 @@
--- run_state: State of a run, its clock, and whether its prompts have advice.
-SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted FROM run_progress WHERE run_id = :id
+-- run_state: State of a run, its clock, whether its prompts have advice, and the latest candidate of an author unless a
+-- prompt has shown it for a change; it is looked for among the last 1,000 candidates.
+SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted, best_number, {left} AS evaluations_left,
+  (SELECT CASE WHEN NOT EXISTS (SELECT FROM asks a WHERE a.run_id = g.run_id AND a.parents[1] = c.number)
+     THEN c.number END
+   FROM candidates c JOIN rollouts r ON r.id = c.rollout_id
+   WHERE c.run_id = g.run_id AND c.number > g.numbers - 1000 AND r.author = :author
+   ORDER BY c.number DESC LIMIT 1) AS own
+FROM run_progress g WHERE run_id = :id
+
+-- left: Evaluations that the budget of a run leaves besides those in flight; NULL without a limit.
+budget_evaluations - evaluations - reserved_evaluations
 
 -- independent: True for runs that no tournament or campaign started.
 SELECT own FROM runs WHERE id = :id
@@ -19,11 +29,22 @@ INSERT INTO proposal_answers (id, run_id, answer) VALUES (:id, :run_id, cast(:re
 -- receipts: The receipts of an earlier request.
 SELECT answer FROM proposal_answers WHERE id = :id
 
--- result: What became of a candidate.
-SELECT g.state, g.numbers, g.best_number = :number AS best,
+-- result: What became of a candidate, and how many batches were queued before that of a waiting one.
+SELECT g.state, g.reason, g.numbers, g.confirmed AS reached, {left} AS evaluations_left, g.best_number = :number AS best,
   (SELECT c.id FROM candidates c WHERE c.run_id = g.run_id AND c.number = :number) AS candidate_id,
   EXISTS (SELECT FROM elites e WHERE e.run_id = g.run_id AND e.number = :number) AS elite,
   ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'confirmed'
     ORDER BY c.target) AS confirmed,
-  EXISTS (SELECT FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'pending') AS pending
+  ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'pending'
+    ORDER BY c.target) AS confirming,
+  (SELECT count(*) FROM work o WHERE o.kind IN ('evaluate', 'confirm') AND o.state IN ('ready', 'leased')
+    AND o.id < (SELECT w.id {waiting_unit})) AS ahead
 FROM run_progress g WHERE g.run_id = :run_id
+
+-- unsettled: Proposals that wait for an evaluation, and candidates that wait for a repeated one.
+SELECT generate_series((w.payload ->> 'first')::bigint,
+    (w.payload ->> 'first')::bigint + jsonb_array_length(w.payload -> 'proposals') - 1) AS number
+FROM work w WHERE w.run_id = :run_id AND w.kind = 'evaluate' AND w.lane = :lane
+  AND w.state IN ('ready', 'leased', 'parked')
+UNION SELECT c.number FROM claims c WHERE c.run_id = :run_id AND c.state = 'pending'
+ORDER BY number LIMIT :limit

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from mcp import Client as McpClient
 
+from service.api.proposals import proposer
 from speciate.cli.mcp.tools import build_server
 from speciate.domain.access import Scope
 from speciate.domain.candidate import Evaluation
@@ -125,6 +126,87 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert "Does not meet the unlock target both reliably: first evaluation 8, repeat 7" in ask["user"]
     for page in (f"/runs/{run}", f"/runs/{run}/candidates/2"):
         assert "first evaluation 8, repeat 7: not confirmed" in lab.api.http.get(page).text
+
+
+def test_a_result_says_what_is_being_confirmed_and_a_proposer_that_comes_back_finds_its_proposals(lab: Lab) -> None:
+    run = lab.start(8, policy="external")
+    lab.work()
+    path = f"/v1/runs/{run}/proposals"
+    propose(lab.api, run, {"program": "x = 2\ny = 2\n"})
+    propose(lab.api, run, {"program": BEST, "parents": [1], "rationale": "larger"}, {"program": "y = 3\nx = 3\n"})
+    waiting = lab.api.get(path).json()["items"]
+    assert [(one["number"], one["state"], one["ahead"]) for one in waiting] == [
+        (2, "pending", 0), (3, "pending", 1), (4, "pending", 1),
+    ]  # fmt: skip
+    lab.work(2)
+    (confirming,) = lab.api.get(path).json()["items"]
+    assert (confirming["number"], confirming["state"], confirming["rewards"]) == (3, "evaluated", {"x": 9.0, "y": 1.0})
+    assert (confirming["confirming"], confirming["confirmed"]) == (["both", "half"], [])
+    lab.work()
+    assert lab.api.get(path).json()["items"] == []
+    settled = result(lab, run, 3)
+    assert (settled["confirming"], settled["confirmed"]) == ([], ["both", "half"])
+    assert settled["next"] == "The problem is solved: stop, or improve it further. Evaluations left: 4."
+    shown = [lab.api.get(f"/v1/runs/{run}/candidates/{number}").json()["rationale"] for number in (1, 2, 3)]
+    assert shown == [None, None, "larger"]
+
+
+def test_a_failure_of_its_own_is_offered_for_repair_once_and_to_its_author_only(lab: Lab) -> None:
+    run = lab.start(9, policy="external", strategy="vector_evolution")
+    lab.work()
+    for program, parent in (("x = 2\ny = 8\n", 1), ("x = 3\nz = 1\n", 2)):
+        propose(lab.api, run, {"program": program, "parents": [parent]})
+        lab.work()
+    assert "with parents [3]" in result(lab, run, 3)["next"]
+    policy = proposer(lab.stores, run, None)
+    (other,) = lab.stores.proposals.ask(run, policy, count=1, author="another agent") or ()
+    assert other.parents[0].number != 3
+    first, second = lab.api.post(f"/v1/runs/{run}:ask", {"count": 2}).json()["items"]
+    assert "repair it" in first["user"]
+    assert ([one["number"] for one in first["parents"]], [one["number"] for one in first["inspirations"]]) == ([3], [2])
+    again = lab.api.post(f"/v1/runs/{run}:ask", {}).json()["items"]
+    assert {ask["parents"][0]["number"] for ask in (second, *again)} <= {1, 2}
+
+
+def test_no_prompt_asks_for_a_program_from_scratch_once_one_is_feasible(lab: Lab) -> None:
+    run = lab.start(9, policy="external", strategy="vector_evolution")
+    lab.work()
+    propose(lab.api, run, {"program": BEST}, {"program": "x = 5\ny = 0.5\n"})
+    lab.work()
+    asks = lab.api.post(f"/v1/runs/{run}:ask", {"count": 40}).json()["items"]
+    assert {ask["role"] for ask in asks} == {"mutate"}
+    changed = [ask["parents"][0]["number"] for ask in asks]
+    assert changed.count(2) > 20
+    assert any(ask["inspirations"] for ask in asks if ask["parents"][0]["number"] == 2)
+
+
+def test_a_program_is_read_as_an_answer_if_it_is_one(lab: Lab) -> None:
+    run = lab.start(9, policy="external")
+    lab.work()
+    receipts = propose(
+        lab.api,
+        run,
+        {"program": "  \n"},
+        {"program": f"Larger is better.\n```python\n{BEST}```\nDone."},
+        {"program": "<<<<<<< SEARCH\nx = 1\n=======\nx = 4\n>>>>>>> REPLACE\n", "parents": [1], "rationale": "bold"},
+        {"program": "x = 6\ny = 2\n# Earlier:\n# ```\n# x = 1\n# ```\n"},
+    )
+    assert (receipts[0]["status"], receipts[0]["reason"]) == ("refused", "it is empty")
+    lab.work()
+    programs = [lab.api.get(f"/v1/runs/{run}/candidates/{number}").json() for number in (2, 3, 4)]
+    assert [one["rewards"]["x"] for one in programs] == [9.0, 4.0, 6.0]
+    assert [one["rationale"] for one in programs] == ["Larger is better.\n\nDone.", "bold", None]
+
+
+def test_a_run_without_evaluations_left_gives_no_prompt(lab: Lab) -> None:
+    run = lab.start(2, policy="external")
+    lab.work()
+    propose(lab.api, run, {"program": BEST})
+    assert "leaves no evaluations" in refused(lab.api.post(f"/v1/runs/{run}:ask", {}), 409, "conflict")["detail"]
+    lab.work()
+    assert result(lab, run, 2)["next"] == (
+        "The run has ended (the budget of evaluations is spent): report its best candidate."
+    )
 
 
 def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab) -> None:
