@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from service.api.schemas import IdempotencyKey, Name, RunId
 from service.dependencies import StoresDep
@@ -20,14 +20,14 @@ from service.strict_json import StrictRoute
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.guidance import MAX_ADVICE_CHARS
 from speciate.domain.policy import EXTERNAL
-from speciate.domain.values import MAX_PROGRAM_BYTES, Value
+from speciate.domain.values import Value
 from speciate.domain.visibility import require_visible
 from speciate.policies import can_advise
 from speciate.ports.work import WeightedPolicy
-from speciate.runs.external_proposals import SentProposal, check_hint
+from speciate.runs.external_proposals import check_hint
 from speciate.schema.base import Page
 from speciate.schema.candidates import AdviceRecord
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord
+from speciate.schema.proposals import AskRecord, Numbers, ProposalReceipt, ProposalRecord, ProposedCandidate
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)
@@ -35,47 +35,6 @@ results = APIRouter(prefix="/v1/runs", tags=["proposals"])
 
 _POLL_S: Final = 1.0
 T = TypeVar("T")
-_MAX_TOKENS: Final = 10**9
-
-_Numbers = Annotated[tuple[Annotated[int, Field(ge=1, lt=2**62)], ...], Field(max_length=16)]
-_Tokens = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
-
-
-class ProposedCandidate(Value):
-    """A proposal: either `program` or `completion`."""
-
-    program: str | None = Field(default=None, max_length=MAX_PROGRAM_BYTES)
-    """The whole program, or for a program with several files the changed files under their headings."""
-    completion: str | None = Field(default=None, max_length=8 * MAX_PROGRAM_BYTES)
-    """Text that answers the prompt of `ask`, as a model writes it. Its program is read from it."""
-    parents: _Numbers = ()
-    """Numbers of the candidates that it changes, the main one first. Regions that the problem protects are those of the
-    first parent."""
-    inspirations: _Numbers = ()
-    """Numbers of further candidates that its author saw."""
-    ask: UUID | None = None
-    """Token of the prompt that it answers, in place of `parents` and `inspirations`."""
-    rationale: str = Field(default="", max_length=20_000)
-    """Why it should be better, in words."""
-    model: Annotated[str, StringConstraints(max_length=200)] | None = None
-    """Model that wrote it."""
-    prompt_tokens: _Tokens = 0
-    """Tokens read. They count towards the budget of the run."""
-    completion_tokens: _Tokens = 0
-    """Tokens written, likewise."""
-    cost: float = Field(default=0.0, ge=0, le=1e6)
-    """What it cost, in US dollars."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        if (self.program is None) == (self.completion is None):
-            raise ValueError("expected either 'program' or 'completion'")
-        if self.ask is not None and (self.parents or self.inspirations):
-            raise ValueError("expected either 'ask' or 'parents' and 'inspirations'")
-        return self
-
-    def sent(self) -> SentProposal:
-        return SentProposal(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
 class ProposeRequest(Value):
@@ -94,7 +53,7 @@ class AskRequest(Value):
     """Number of prompts."""
     wait_s: float = Field(default=20.0, ge=0, le=60)
     """Seconds to wait for the evaluation of the seed programs."""
-    parents: _Numbers = ()
+    parents: Numbers = ()
     """Numbers of the candidates to change; by default the service selects them."""
     policy: Name | None = None
     """Policy of kind `external` that will answer; see `ProposeRequest`."""
@@ -124,7 +83,7 @@ def propose(
     receipts, commit = stores.proposals.propose(
         run_id,
         proposer(stores, run_id, body.policy),
-        [one.sent() for one in body.proposals],
+        body.proposals,
         author=principal.name,
         idempotency_key=idempotency_key,
     )

@@ -212,4 +212,5 @@ def _show(candidate: CandidateDetail) -> None:
             ),
         )
     )
-    output.print_sections((*candidate.artifacts.items(), ("program", candidate.program)))
+    rationale = [("rationale", candidate.rationale)] if candidate.rationale else []
+    output.print_sections((*rationale, *candidate.artifacts.items(), ("program", candidate.program)))

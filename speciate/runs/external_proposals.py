@@ -34,6 +34,7 @@ from speciate.schema.proposals import (
     ProposalReceipt,
     ProposalRecord,
     ProposalState,
+    ProposedCandidate,
     ReceiptStatus,
     ShownProgram,
 )
@@ -141,24 +142,6 @@ def check_hint(context: RunContext, can_advise: CanAdvise) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SentProposal:
-    """A proposal as its proposer sends it: either a program or a completion."""
-
-    program: str | None = None  # the whole program; files of a program with many files stand under their headings
-    # Text that answers the prompt of ``ask``; programs are read from it as from a policy's.
-    completion: str | None = None
-    parents: tuple[int, ...] = ()  # numbers of the candidates that it changes, the main one first
-    inspirations: tuple[int, ...] = ()  # numbers of further candidates that its author saw
-    # Token of the prompt that it answers; parents and inspirations are then those of the prompt.
-    ask: UUID | None = None
-    rationale: str = ""  # why, in words
-    model: str | None = None  # model that wrote it
-    prompt_tokens: int = 0  # tokens read
-    completion_tokens: int = 0  # tokens written
-    cost: float = 0.0  # US dollars
-
-
-@dataclass(frozen=True, slots=True)
 class StoredAsk:
     """A stored prompt: what its answers inherit."""
 
@@ -169,7 +152,7 @@ class StoredAsk:
 
 
 def read_sent(
-    sent: SentProposal,
+    sent: ProposedCandidate,
     answered: StoredAsk,
     context: RunContext,
     policy: Policy,
@@ -220,7 +203,7 @@ def _answer_in(program: str, problem: Problem) -> str | None:
 class ReadProposal:
     """A proposal as read."""
 
-    sent: SentProposal
+    sent: ProposedCandidate
     rollout: Rollout
     children: tuple[Proposal, ...]  # its programs, rejected ones included
 
@@ -249,7 +232,7 @@ def require_open(run_id: UUID, state: RunState, reason: str | None) -> None:
 def read_proposal(
     context: RunContext,
     policy: WeightedPolicy,
-    sent: SentProposal,
+    sent: ProposedCandidate,
     author: str,
     asks: Mapping[UUID, StoredAsk],
     members: Mapping[int, Individual],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, Self
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import PolicyRole
+from speciate.domain.values import MAX_PROGRAM_BYTES, Value
 from speciate.schema.base import Record
 
 
@@ -50,6 +52,44 @@ class AskRecord(Record):
     """Seed for sampling an answer."""
     seed_program: str
     """The problem's seed program; empty if there is none."""
+
+
+Numbers = Annotated[tuple[Annotated[int, Field(ge=1, lt=2**62)], ...], Field(max_length=16)]
+_Tokens = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class ProposedCandidate(Value):
+    """A proposal: either `program` or `completion`."""
+
+    program: str | None = Field(default=None, max_length=MAX_PROGRAM_BYTES)
+    """The whole program, or for a program with several files the changed files under their headings."""
+    completion: str | None = Field(default=None, max_length=8 * MAX_PROGRAM_BYTES)
+    """Text that answers the prompt of `ask`, as a model writes it. Its program is read from it."""
+    parents: Numbers = ()
+    """Numbers of the candidates that it changes, the main one first. Regions that the problem protects are those of the
+    first parent."""
+    inspirations: Numbers = ()
+    """Numbers of further candidates that its author saw."""
+    ask: UUID | None = None
+    """Token of the prompt that it answers, in place of `parents` and `inspirations`."""
+    rationale: str = Field(default="", max_length=20_000)
+    """Why it should be better, in words."""
+    model: Annotated[str, StringConstraints(max_length=200)] | None = None
+    """Model that wrote it."""
+    prompt_tokens: _Tokens = 0
+    """Tokens read. They count towards the budget of the run."""
+    completion_tokens: _Tokens = 0
+    """Tokens written, likewise."""
+    cost: float = Field(default=0.0, ge=0, le=1e6)
+    """What it cost, in US dollars."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.program is None) == (self.completion is None):
+            raise ValueError("expected either 'program' or 'completion'")
+        if self.ask is not None and (self.parents or self.inspirations):
+            raise ValueError("expected either 'ask' or 'parents' and 'inspirations'")
+        return self
 
 
 class ReceiptStatus(StrEnum):

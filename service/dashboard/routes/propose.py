@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.api.proposals import HintRequest, ProposedCandidate, proposer
+from service.api.proposals import HintRequest, proposer
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
@@ -19,7 +19,7 @@ from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateErr
 from speciate.domain.values import digest_of
 from speciate.policies import can_advise
 from speciate.runs.external_proposals import check_hint
-from speciate.schema.proposals import ProposalState, ReceiptStatus
+from speciate.schema.proposals import ProposalState, ProposedCandidate, ReceiptStatus
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 actions = APIRouter(include_in_schema=False, prefix="/runs")
@@ -56,7 +56,7 @@ def propose(
         receipts, commit = dashboard.stores.proposals.propose(
             run_id,
             proposer(dashboard.stores, run_id, None),
-            [proposal.sent()],
+            [proposal],
             author=principal.name,
             # A form sent twice proposes once. After the Back button the form has the same key: a program that was
             # changed since is another proposal.

@@ -138,5 +138,6 @@ def _print(file: str, receipt: ProposalReceipt, record: ProposalRecord | None) -
         *(["best of the run"] if record.best else ["in the archive"] if record.elite else []),
     ]
     output.print_line(f"{file}  candidate {record.number}  {'  '.join([result or record.state.value, *marks])}")
+    output.print_note(record.next)
     if not record.best and not record.elite:
         output.print_sections((name, text) for name, text in record.feedback.items() if text.strip())

@@ -18,7 +18,6 @@ from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (
     Ask,
     ReadProposal,
-    SentProposal,
     StoredAsk,
     admit,
     ask_record,
@@ -29,7 +28,7 @@ from speciate.runs.external_proposals import (
     without_secrets,
 )
 from speciate.runs.lanes import EXTERNAL_LANE
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState, ProposedCandidate
 from speciate.search.strategy import Selection
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_rollouts
@@ -114,7 +113,7 @@ class Proposals(ScopedStore):
         self,
         run_id: UUID,
         policy: WeightedPolicy,
-        sent: Sequence[SentProposal],
+        sent: Sequence[ProposedCandidate],
         *,
         author: str,
         idempotency_key: str | None = None,
@@ -138,7 +137,7 @@ class Proposals(ScopedStore):
         request_id: UUID,
         run_id: UUID,
         policy: WeightedPolicy,
-        sent: Sequence[SentProposal],
+        sent: Sequence[ProposedCandidate],
         author: str,
         idempotency_key: str | None,
     ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
@@ -171,7 +170,7 @@ class Proposals(ScopedStore):
         return admission.receipts, commit
 
     def _read(
-        self, context: RunContext, policy: WeightedPolicy, sent: Sequence[SentProposal], author: str
+        self, context: RunContext, policy: WeightedPolicy, sent: Sequence[ProposedCandidate], author: str
     ) -> tuple[list[ReadProposal | str], dict[str, int]]:
         """Return each proposal as read, or why it is refused, and the run's candidates by program hash."""
         with reading(self._engine) as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -13,8 +14,6 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from speciate.cli.mcp.tools import build_server
-from speciate.client import Client as SpeciateClient
-from speciate.problems.loader import bundled, load_problem
 
 pytestmark = pytest.mark.servers
 
@@ -25,11 +24,15 @@ MERGE = [
 ]  # fmt: skip
 
 
+NAME = "sorting-network-8"
+
+
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
-    assert answer.structured_content is not None
-    return dict(answer.structured_content)
+    assert answer.structured_content is None
+    (text,) = [content.text for content in answer.content]
+    return dict(json.loads(text))
 
 
 def better(program: str) -> str:
@@ -42,26 +45,38 @@ def better(program: str) -> str:
 
 async def agent(client: Client) -> dict[str, Any]:
     """Find the problem, start a run, answer a prompt and return the result."""
-    problems = await call(client, "list_problems")
-    (name,) = [p["problem"] for p in problems["problems"] if p["problem"].startswith("sorting-network")]
-    about = await call(client, "describe_problem", problem=name)
+    assert NAME in (await call(client, "list_problems"))["bundled"]
+    about = await call(client, "describe_problem", problem=NAME)
     assert [t["name"] for t in about["targets"] if t["unlocks_the_problem"]] == ["bitonic_level"]
-    run = (await call(client, "start_run", problem=name, evaluations=10, name="by an agent"))["run"]
+    run = (await call(client, "start_run", problem=NAME, evaluations=10, name="by an agent"))["run"]
     asked = await call(client, "ask", run=run[-8:])
-    assert name.split("@")[0].split("-")[0] in asked["prompt"].lower()
+    assert "sorting" in asked["prompt"].lower()
     program = better(about["seed_program"])
-    result = await call(client, "propose", run=run, program=program, ask=asked["ask"], model="script")
-    assert (result["run"]["unlocked"], result["run"]["evaluations"]) == (True, 2)
-    best = await call(client, "best", run=run)
+    answer = f"Odd-even merge.\n```python\n{program}```\n"
+    sent = [
+        {"completion": answer, "ask": asked["ask"], "model": "script", "completion_tokens": 7, "rationale": "Batcher"},
+        {"program": program.replace("network.compare", "network.swap"), "parents": [1]},
+        {"program": " "},
+    ]
+    result, failed, refused = (await call(client, "propose", run=run, proposals=sent))["results"]
+    assert result["next"] == "The problem is solved: stop, or improve it further. Evaluations left: 7."
+    assert "with parents [3]" in failed["next"]
+    assert refused == {"status": "refused", "reason": "it is empty"}
+    repair = await call(client, "ask", run=run)
+    assert (repair["parents"], "network.swap" in repair["prompt"]) == ([3], True)
+    status = await call(client, "run_status", run=run)
+    assert (status["unlocked"], status["evaluations"], status["unsettled"]) == (True, 3, [])
+    best = await call(client, "candidate", run=run)
     assert (best["number"], best["rewards"]["comparators"]) == (result["number"], 19)
+    assert best["rationale"] == "Batcher\n\nOdd-even merge."
+    front = await call(client, "candidates", run=run)
+    assert [one["number"] for one in front["candidates"]] == [2]
     (unlock,) = [u for u in (await call(client, "unlocks", run=run))["unlocks"] if u["unlock"]]
-    assert (unlock["model"], unlock["proposed_by"]) == ("script", "external@1")
-    return result
+    assert (unlock["model"], unlock["policy"]) == ("script", "external@1")
+    return dict(result)
 
 
 def test_an_agent_unlocks_a_bundled_problem_over_stdio(url: str) -> None:
-    with SpeciateClient(url) as service:
-        service.problems.add(load_problem(bundled()["sorting-network-8"]))
     parameters = StdioServerParameters(command=sys.executable, args=["-m", "speciate.cli", "--url", url, "mcp"])
 
     async def session() -> dict[str, Any]:
@@ -105,7 +120,10 @@ def test_streamable_http_and_errors_that_help(url: str) -> None:
 def test_tools_say_when_the_service_is_away() -> None:
     async def session() -> str:
         async with Client(build_server("http://127.0.0.1:9")) as client:
-            assert all(tool.description for tool in (await client.list_tools()).tools)
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert all(tool.description and tool.annotations for tool in tools.values())
+            assert tools["result"].annotations.read_only_hint
+            assert not tools["propose"].annotations.read_only_hint
             answer = await client.call_tool("list_problems", {})
             assert answer.is_error
             return str(answer.content[0].text)

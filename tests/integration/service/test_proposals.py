@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 from collections.abc import Sequence
@@ -229,17 +230,20 @@ def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab)
 
     async def seen() -> list[Any]:
         async with McpClient(build_server(str(lab.api.http.base_url))) as client:
-            calls = (("run_status", {}), ("candidate", {"number": 2}), ("best", {}), ("result", {"number": 2}))
-            return [
-                (await client.call_tool(tool, {"run": str(run), **more})).structured_content for tool, more in calls
-            ]
+            calls = (("run_status", {}), ("candidate", {"number": 2}), ("candidate", {}), ("result", {"number": 2}))
+            answers = [await client.call_tool(tool, {"run": str(run), **more}) for tool, more in calls]
+            front = await client.call_tool("candidates", {"run": str(run)})
+            assert run_ended or "held_out_y" not in str(front)
+            return [json.loads(answer.content[0].text) for answer in answers]
 
+    run_ended = False
     status, *rest = asyncio.run(seen())
     assert status["best"] == {"number": 2, "rewards": {"x": 8.0}}
     assert [one["rewards"] for one in rest] == [{"x": 8.0}] * 3
     propose(lab.api, run, {"program": "x = 2\ny = 1\n"})
     lab.work(evaluator=evaluator)
     assert result(lab, run, 2)["rewards"] == {"x": 8.0, "held_out_y": 1.375}
+    run_ended = True
     assert asyncio.run(seen())[1]["rewards"] == {"x": 8.0, "held_out_y": 1.375}
 
 
