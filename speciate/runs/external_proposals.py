@@ -151,45 +151,6 @@ class StoredAsk:
     advice: int | None = None  # number of the advice in it
 
 
-def read_sent(
-    sent: ProposedCandidate,
-    answered: StoredAsk,
-    context: RunContext,
-    policy: Policy,
-    policy_id: UUID,
-    parent: Individual | None,
-    rollout: int,
-    author: str,
-) -> tuple[Rollout, list[Proposal]]:
-    """Return the rollout and the children of one sent proposal: at least one, so that it costs an evaluation."""
-    base = parent.program if parent is not None else context.problem.seed_program or None
-    completion = sent.completion or _answer_in(sent.program or "", context.problem)
-    if completion is not None:
-        answers = parse_completion(completion, problem=context.problem, policy=policy, parent=base)
-    else:
-        answers = [read_program((sent.program or "").replace("\r\n", "\n"), base, context.problem)]
-    selection = answered.selection
-    children = [
-        replace(child, proposed_by=str(policy_id))
-        for child in proposals_of(answers, selection, rollout, answered.advice)
-    ]
-    text = "\n\n".join(filter(None, (sent.rationale, completion)))
-    sent_rollout = Rollout(
-        role=selection.role,
-        prompt=answered.prompt,
-        completion=Completion(storable(text), sent.completion_tokens, finish_reason=_SENT),
-        seed=answered.seed,
-        prompt_tokens=sent.prompt_tokens,
-        answers=sum(child.failure is None for child in children),
-        reason=no_program(children),
-        advice=answered.advice,
-        proposed_by=str(policy_id),
-        author=author,
-        model=None if sent.model is None else storable(sent.model),
-    )
-    return sent_rollout, children
-
-
 def _answer_in(program: str, problem: Problem) -> str | None:
     """Return a text sent as a program if it is an answer with fences or edits around one, else None."""
     if problem.kind is ProblemKind.DATA or (problem.is_python and is_program(program)):
@@ -237,23 +198,49 @@ def read_proposal(
     asks: Mapping[UUID, StoredAsk],
     members: Mapping[int, Individual],
 ) -> ReadProposal | str:
-    """Return a proposal as read, or why it is refused."""
+    """Return a proposal as read, with one child at least, so that it costs an evaluation; or why it is refused."""
+    if isinstance(answered := _answered(sent, asks, members), str):
+        return answered
+    selection, problem, proposed_by = answered.selection, context.problem, str(policy.policy_id)
+    parent = members.get(selection.parents[0]) if selection.parents else None
+    base = parent.program if parent is not None else problem.seed_program or None
+    completion = sent.completion or _answer_in(sent.program or "", problem)
+    if completion is not None:
+        answers = parse_completion(completion, problem=problem, policy=policy.policy, parent=base)
+    else:
+        answers = [read_program((sent.program or "").replace("\r\n", "\n"), base, problem)]
+    children = proposals_of(answers, selection, 0, answered.advice)
+    text = storable("\n\n".join(filter(None, (sent.rationale, completion))))
+    rollout = Rollout(
+        role=selection.role,
+        prompt=answered.prompt,
+        completion=Completion(text, sent.completion_tokens, finish_reason=_SENT),
+        seed=answered.seed,
+        prompt_tokens=sent.prompt_tokens,
+        answers=sum(child.failure is None for child in children),
+        reason=no_program(children),
+        advice=answered.advice,
+        proposed_by=proposed_by,
+        author=author,
+        model=None if sent.model is None else storable(sent.model),
+    )
+    return ReadProposal(sent, rollout, tuple(replace(child, proposed_by=proposed_by) for child in children))
+
+
+def _answered(
+    sent: ProposedCandidate, asks: Mapping[UUID, StoredAsk], members: Mapping[int, Individual]
+) -> StoredAsk | str:
+    """Return the prompt of a proposal, or what stands for it; or why the proposal is refused."""
     if not (sent.completion or sent.program or "").strip():
         return "it is empty"
     if sent.ask is not None:
-        if (answered := asks.get(sent.ask)) is None:
-            return f"the run has no prompt {sent.ask}"
-    else:
-        missing = [number for number in (*sent.parents, *sent.inspirations) if number not in members]
-        if missing:
-            return f"the run has no candidate {missing[0]}, or it is not evaluated yet"
-        role = PolicyRole.MUTATE if sent.parents else PolicyRole.PROPOSE
-        island = members[sent.parents[0]].island if sent.parents else 0
-        answered = StoredAsk(Selection(role, island, sent.parents, sent.inspirations))
-    parents = answered.selection.parents
-    parent = members.get(parents[0]) if parents else None
-    rollout, children = read_sent(sent, answered, context, policy.policy, policy.policy_id, parent, 0, author)
-    return ReadProposal(sent, rollout, tuple(children))
+        return asks.get(sent.ask, f"the run has no prompt {sent.ask}")
+    missing = [number for number in (*sent.parents, *sent.inspirations) if number not in members]
+    if missing:
+        return f"the run has no candidate {missing[0]}, or it is not evaluated yet"
+    role = PolicyRole.MUTATE if sent.parents else PolicyRole.PROPOSE
+    island = members[sent.parents[0]].island if sent.parents else 0
+    return StoredAsk(Selection(role, island, sent.parents, sent.inspirations))
 
 
 def admit(
@@ -365,7 +352,7 @@ def next_step(
         (result.failure_reason in NOT_THE_PROGRAMS_FAULT, "The program did not cause the failure: ask again."),
         (result.failure is FailureKind.REJECTED, "Correct the answer, and send it for the same prompt or parents."),
         (result.failure is not None, f"Repair it: ask again, or send the repaired program {parents}."),
-        (bool(result.refuted), f"Send it, {parents}, so that its rewards depend on neither seed nor time."),
+        (bool(result.refuted), f"Make its rewards independent of seed and time, and send it {parents}."),
         (bool(result.confirming), "Wait for the repeated evaluation, or ask meanwhile."),
         (unlocked, "The problem is solved: stop, or improve it further."),
         (result.best, "It is the best so far: ask again."),
@@ -392,11 +379,11 @@ def ask_record(context: RunContext, ask: Ask) -> AskRecord:
 
 def _shown_program(problem: Problem, candidate: Individual) -> ShownProgram:
     failure, names, secret = candidate.failure, problem.space.names, secret_objectives(problem)
-    rewards = None if candidate.rewards is None else dict(zip(names, candidate.rewards, strict=True))
+    rewards = candidate.rewards and zip(names, candidate.rewards, strict=True)
     return ShownProgram(
         number=candidate.number,
         program=candidate.program,
-        rewards=rewards and {name: value for name, value in rewards.items() if name not in secret},
+        rewards=rewards and {name: value for name, value in rewards if name not in secret},
         failure=None if failure is None else f"{failure.kind.value}: {failure.detail or failure.reason}",
         feedback=dict(candidate.artifacts),
     )

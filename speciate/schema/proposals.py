@@ -165,7 +165,7 @@ class ProposalRecord(Record):
     failure_reason: str | None = None
     """Short machine-readable reason."""
     failure_detail: str | None = None
-    """Text about it. Untrusted."""
+    """Text about it: of a traceback, the message and its place; the candidate has all of it. Untrusted."""
     duplicate_of: int | None = None
     """Number of the earlier candidate whose result it has."""
     feedback: dict[str, str] = Field(default_factory=dict)

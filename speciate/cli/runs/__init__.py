@@ -215,6 +215,7 @@ def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
 
 app.command("ask", epilog=propose.ASK_EPILOG)(propose.ask)
 app.command("propose", epilog=propose.PROPOSE_EPILOG)(propose.propose)
+app.command("proposals", epilog=examples("speciate runs proposals RUN"))(propose.proposals)
 app.command("hint", epilog=propose.HINT_EPILOG)(propose.hint)
 app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))(replay_command)
 

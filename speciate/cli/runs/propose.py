@@ -65,9 +65,6 @@ def propose(
     ask_token: Annotated[
         str | None, typer.Option("--ask", metavar="TOKEN", help="The files are answers to this prompt.")
     ] = None,
-    completion: Annotated[
-        bool, typer.Option("--completion", help="The files are texts with a program in a code block.")
-    ] = False,
     rationale: Annotated[str, typer.Option(help="Why it should be better.")] = "",
     model: Annotated[str | None, typer.Option(help="Model that wrote it, for the record.")] = None,
     policy: Policy = None,
@@ -79,7 +76,7 @@ def propose(
     Each file costs an evaluation of the run's budget. Exits with 1 if no candidate has rewards.
     """
     texts = [_read(file) for file in files]
-    field = "completion" if completion or ask_token else "program"
+    field = "completion" if ask_token else "program"
     proposals = [
         {field: text, "parents": parent or [], "ask": ask_token, "rationale": rationale, "model": model}
         for text in texts
@@ -103,6 +100,19 @@ def propose(
         raise typer.Exit(ExitCode.FAILED)
 
 
+def proposals(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """List the proposals of a run that wait for an evaluation, or whose targets are being confirmed."""
+    with client(ctx) as service:
+        records = service.runs.get(run_id).proposals()
+    output.print_records(
+        records,
+        (">candidate", "state", "confirming", ">batches before it"),
+        lambda r: (r.number, r.state.value, ", ".join(r.confirming), r.ahead),
+        empty="Every proposal has its result; see `speciate candidates list RUN`.",
+        as_json=as_json,
+    )
+
+
 def hint(
     ctx: typer.Context,
     run_id: RunId,
@@ -118,10 +128,8 @@ def hint(
 def _read(file: Path) -> str:
     try:
         return sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{file}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file}: it is not UTF-8 text: {error}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{file} cannot be read: {error}.") from None
 
 
 def _print(file: str, receipt: ProposalReceipt, record: ProposalRecord | None) -> None:

@@ -210,12 +210,8 @@ class AsyncRunHandle:
         completion: str | None = None,
         parents: Iterable[int] = (),
         ask: str | UUID | None = None,
-        rationale: str = "",
-        model: str | None = None,
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
-        cost: float = 0.0,
         policy: str | None = None,
+        **more: Any,
     ) -> ProposalReceipt:
         """Propose a candidate: either a whole program or the completion of a prompt. It costs an evaluation.
 
@@ -224,18 +220,12 @@ class AsyncRunHandle:
             completion: Text from which its program is read, as a model answers a prompt.
             parents: Numbers of the candidates that it changes, the main one first.
             ask: Token of the prompt that it answers, in place of ``parents``.
-            rationale: Why it should be better.
-            model: Model that wrote it.
-            prompt_tokens: Tokens read; they count towards the run's budget.
-            completion_tokens: Tokens written, likewise.
-            cost: US dollars.
             policy: Policy of kind ``external`` in whose name it is proposed: by default that of the run, else
                 ``external``.
+            more: Further fields of ``speciate.schema.proposals.ProposedCandidate``: rationale, model, cost, …
         """
-        proposal: dict[str, Any] = {"program": program, "completion": completion, "ask": ask and str(ask)}
-        proposal |= {"parents": list(parents), "rationale": rationale, "model": model, "cost": cost}
-        proposal |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
-        return (await self.propose_all([proposal], policy=policy))[0]
+        proposal = {"program": program, "completion": completion, "parents": list(parents), "ask": ask and str(ask)}
+        return (await self.propose_all([proposal | more], policy=policy))[0]
 
     async def propose_all(
         self, proposals: Iterable[Mapping[str, Any]], *, policy: str | None = None, idempotency_key: str | None = None

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from speciate.domain.candidate import Failure
 from speciate.domain.errors import ConflictError
 from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
 from speciate.ports.work import OUTPUT, Commit, RunContext, WeightedPolicy, WorkStore
+from speciate.prompts.failures import cause_of
 from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (
     Ask,
@@ -28,10 +31,13 @@ from speciate.runs.external_proposals import (
     without_secrets,
 )
 from speciate.runs.lanes import EXTERNAL_LANE
+from speciate.schema.candidates import CandidateDetail
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState, ProposedCandidate
 from speciate.search.strategy import Selection
+from speciate.storage import tables
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_rollouts
+from speciate.storage.candidates.rows import columns_except, to_row
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.runs.advice import insert_hint
@@ -42,6 +48,7 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
+_ASKED = columns_except(tables.asks, "run_id", "created_at")
 
 
 @dataclass
@@ -92,20 +99,7 @@ class Proposals(ScopedStore):
 
     @with_retries
     def _insert_asks(self, run_id: UUID, asks: Sequence[Ask]) -> None:
-        rows = [
-            {
-                "id": str(ask.id),
-                "role": ask.selection.role.value,
-                "island": ask.selection.island,
-                "parents": list(ask.selection.parents),
-                "inspirations": list(ask.selection.inspirations),
-                "system": storable(ask.shown.prompt.system),
-                "user": storable(ask.shown.prompt.user),
-                "seed": ask.seed,
-                "advice": ask.shown.advice,
-            }
-            for ask in asks
-        ]
+        rows = [to_row(_ASKED, ask.shown, ask.shown.prompt, ask.selection, ask, id=str(ask.id)) for ask in asks]
         with self._engine.begin() as connection:
             connection.execute(SQL.insert_asks, {"run_id": run_id, "asks": rows})
 
@@ -227,9 +221,10 @@ class Proposals(ScopedStore):
             candidate = self.queries.candidate(row.candidate_id)
             if not ended:
                 candidate = without_secrets(candidate, context.problem)
-            common = {"rewards", "scalar", "targets", "refuted", "duplicate_of"}
+            common = {"rewards", "scalar", "targets", "refuted", "duplicate_of", "failure", "failure_reason"}
             record = ProposalRecord(
-                **candidate.model_dump(include=common | {"failure", "failure_reason", "failure_detail"}),
+                **candidate.model_dump(include=common),
+                failure_detail=_detail(candidate, context.problem),
                 number=number,
                 state=ProposalState.FAILED if candidate.rewards is None else ProposalState.EVALUATED,
                 candidate_id=candidate.id,
@@ -250,6 +245,16 @@ class Proposals(ScopedStore):
             numbers = connection.execute(SQL.unsettled, keys).scalars().all()
         records = (self.result(run_id, number) for number in numbers)
         return tuple(record for record in records if record is not None)
+
+
+def _detail(candidate: CandidateDetail, problem: Problem) -> str | None:
+    """Return what a proposer needs of a failure's text: of a traceback, the message and its place in the program."""
+    if candidate.failure is None:
+        return None
+    cause = cause_of(
+        Failure(candidate.failure, candidate.failure_reason or "", candidate.failure_detail or ""), problem
+    )
+    return "\n".join(filter(None, (cause.message, cause.place)))
 
 
 def _stored_ask(row: Any) -> StoredAsk:

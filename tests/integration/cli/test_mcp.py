@@ -47,7 +47,7 @@ async def agent(client: Client) -> dict[str, Any]:
     """Find the problem, start a run, answer a prompt and return the result."""
     assert NAME in (await call(client, "list_problems"))["bundled"]
     about = await call(client, "describe_problem", problem=NAME)
-    assert [t["name"] for t in about["targets"] if t["unlocks_the_problem"]] == ["bitonic_level"]
+    assert [t["name"] for t in about["targets"] if t["unlock"]] == ["bitonic_level"]
     run = (await call(client, "start_run", problem=NAME, evaluations=10, name="by an agent"))["run"]
     asked = await call(client, "ask", run=run[-8:])
     assert "sorting" in asked["prompt"].lower()
