@@ -32,7 +32,7 @@ class EditFormat(StrEnum):
     """Form of a changed program in a completion."""
 
     REWRITE = "rewrite"
-    """The whole program in one fenced block."""
+    """The whole program, or the block of it that may change, in one code fence."""
     DIFF = "diff"
     """SEARCH/REPLACE blocks against the parent."""
 

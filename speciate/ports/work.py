@@ -320,6 +320,12 @@ class WorkStore(Protocol):
     def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
         """Return ``(number, island, failure or None)`` of the latest candidates, at most ``most``, newest first."""
 
+    def standing(self, run_id: UUID) -> tuple[int | None, int]:
+        """Return the number of the best feasible candidate, or None, and the evaluations spent."""
+
+    def completions(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
+        """Return the completions that gave one candidate, by its number; others are left out."""
+
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         """Return the output of the run's best candidate, or the one that candidate ``to`` received; None without."""
 

@@ -11,6 +11,7 @@ from typing import Final
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
+from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.text import bounded, fenced, printable
 
 SHOWN: Final = 4
@@ -23,6 +24,7 @@ _FRAME: Final = re.compile(
     re.MULTILINE,
 )
 _ERROR: Final = re.compile(r"(?i)(?:error|exception)\b")
+_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,4}([A-Za-z_]\w{0,60})(?::|$)", re.ASCII | re.MULTILINE)
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LIBRARY: Final = re.compile(r"^<|/lib(?:64)?/python|-packages/")
@@ -37,18 +39,31 @@ class Cause:
     message: str
     """Message of the exception, or the whole detail if that is no traceback of Python."""
     line: int = 0
-    """Number of the candidate's last line in the traceback; 0 without one."""
+    """Number of the candidate's last line in the traceback; 0 without one, and outside of the blocks."""
     source: str = ""
     """That line."""
+    block: str = ""
+    """The block in which ``line`` counts, such as " of your block"; empty for a line of the whole program."""
 
     @property
     def place(self) -> str:
         source = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
-        return "" if not self.line else f"at line {self.line}{f': {source}' if source else ''}"
+        if not self.line:
+            return f"in the fixed text: {source}" if source else ""
+        return f"at line {self.line}{self.block}{f': {source}' if source else ''}"
+
+    @property
+    def summary(self) -> str:
+        """The name of the exception and its place, without any text that a candidate chose; empty if unknown."""
+        name = _EXCEPTION.match(self.message)
+        return "" if name is None or not self.line else f"{name[1]}, line {self.line}{self.block}"
 
 
-def cause_of(failure: Failure, problem: Problem) -> Cause:
-    """Return message and place of a failure, without the frames of the evaluator and of libraries."""
+def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
+    """Return message and place of a failure, without the frames of the evaluator and of libraries.
+
+    With the ``program`` the place is the last frame within its EVOLVE-BLOCKs, whose lines count from 1, if it has any.
+    """
     limits = problem.limits
     # Measured values would differ when the run is replayed.
     within = {
@@ -61,7 +76,15 @@ def cause_of(failure: Failure, problem: Problem) -> Cause:
     if not message:
         return Cause(detail.strip())
     own = [frame for frame in frames if _is_own(frame[1], problem)]
-    return Cause(message, int(own[-1][2]), own[-1][3].strip()) if own else Cause(message)
+    blocks = () if problem.many_files else blocks_or_none(program)
+    for frame in reversed(own):
+        for number, block in enumerate(blocks, 1):
+            if block.start < (line := int(frame[2])) < block.end:
+                named = " of your block" if len(blocks) == 1 else f" of block {number}"
+                return Cause(message, line - block.start, frame[3].strip(), named)
+    if not own:
+        return Cause(message)
+    return Cause(message, 0 if blocks else int(own[-1][2]), own[-1][3].strip())
 
 
 def is_of_program(failure: Failure) -> bool:
@@ -87,18 +110,18 @@ def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tup
     )
 
 
-def causes_text(causes: Sequence[str]) -> str:
-    return fenced("\n".join(causes)) if causes else ""
+def lines_text(lines: Sequence[str]) -> str:
+    return fenced("\n".join(lines)) if lines else ""
 
 
-def headline(failure: Failure, problem: Problem) -> str:
+def headline(failure: Failure, problem: Problem, *, placed: bool = True) -> str:
     """Return a failure in one line: the exception and its place, or the reason with the line that names the error."""
     cause = cause_of(failure, problem)
     lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
     reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
     head = line if line and (cause.line or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
-    return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place)))
+    return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place if placed else "")))
 
 
 def _is_own(file: str, problem: Problem) -> bool:

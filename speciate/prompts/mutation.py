@@ -14,19 +14,33 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
-from speciate.prompts.compact import compact_prompt, takes_compact
-from speciate.prompts.evolve_blocks import blocks_or_none, lines_of
-from speciate.prompts.failures import causes_text
+from speciate.prompts.compact import compact_prompt, compact_requests, takes_compact
+from speciate.prompts.failures import cause_of, lines_text
 from speciate.prompts.instructions import system_values
-from speciate.prompts.render import artifact_texts, failure_text, missing_text, next_target, problem_text, rewards_text
+from speciate.prompts.render import (
+    artifact_texts,
+    blocks_text,
+    failure_text,
+    label_of,
+    missing_text,
+    next_target,
+    problem_text,
+    rewards_text,
+)
+from speciate.prompts.state import UNKNOWN, SearchState, attempt_lines, objectives_text, state_text
 from speciate.prompts.template import default_template, fill, requests, template_of, uses
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
 _MIN_CHARS: Final = 400
 """Minimum length of a cut program or description."""
 _CUT_NOTE_CHARS: Final = 64
-_FAILURES: Final = "Why recent programs failed:\n$failures"
-"""End of a template of a user that does not place ``$failures``."""
+_ADDED: Final = {
+    "best": "$best",
+    "state": "$state",
+    "history": "What was tried last, newest first:\n$history",
+    "failures": "Why recent programs failed:\n$failures",
+}
+"""Ends of a template of a user that does not place these values."""
 
 
 def build_prompt(
@@ -38,44 +52,45 @@ def build_prompt(
     rng: np.random.Generator,
     goal: Sequence[float] | None = None,
     advice: str = "",
-    causes: Sequence[str] = (),
+    state: SearchState = UNKNOWN,
 ) -> Prompt:
     """Build the prompt for one selection.
 
     What many prompts share comes first, so that a server's prefix cache holds it: the form of the answer and the
-    problem for the whole run, then the parent with its feedback, which other prompts change as well. Further programs,
-    of which only the lines that may change are shown, the causes of recent failures and the request follow. The wording
-    comes from the templates, the problem's own if it has any.
+    problem for the whole run, with the text that no answer may change, then the parent with its feedback, which other
+    prompts change as well. The best program, further ones, the state of the search, the causes of recent failures and
+    the request follow. Of programs only the lines that may change are shown. The wording comes from the templates, the
+    problem's own if it has any.
 
     A prompt has at most ``policy.prompt_tokens`` tokens by ``token_bound``. Until it fits, these parts are dropped or
-    cut in this order: inspirations from the last one; further parents from the last one; feedback texts, last name
-    first; causes of failures, the rarest first; the problem's examples; the middle of the program to change; the middle
-    of the description; the middle of the prompt.
+    cut in this order: inspirations from the last one; further parents from the last one; attempts, the oldest first;
+    the best program; feedback texts, last name first; causes of failures, the rarest first; the problem's examples; the
+    middle of the program to change; the middle of the description; the middle of the prompt.
 
     A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
     ``parents[0]`` is the program to change, the others are those to recombine with it; inspirations come most useful
-    first, causes (``frequent_causes``) most frequent first. ``goal`` (k,) is a weighting of the rewards to aim for,
-    summing to 1.
+    first. ``goal`` (k,) is a weighting of the rewards to aim for, summing to 1.
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
-    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
+    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice, state)
     if policy.prompt_style.is_compact and takes_compact(problem):
-        wordings = writer.requests(_PromptParts("", (), "", (), ()))
+        wordings = compact_requests(problem, writer.wordings, writer.request_values(others=False))
         request = wordings[int(rng.integers(len(wordings)))]
         parent = parents[0] if parents else None
-        return clipped(compact_prompt(problem, parent, policy, request, causes), policy.prompt_tokens)
+        return clipped(compact_prompt(problem, parent, policy, request, state.causes), policy.prompt_tokens)
     content = _PromptParts(
         problem=problem_text(problem),
-        others=tuple(
-            individual_text(problem, member, changeable=writer.shows_whole) for member in (*parents[1:], *inspirations)
-        ),
         parent=individual_text(problem, parents[0]) if parents else "",
+        best=tuple(individual_text(problem, each) for each in writer.best),
+        others=tuple(individual_text(problem, each, aims=False) for each in writer.beside(parents[1:], inspirations)),
+        attempts=attempt_lines(problem, [each for each in state.attempts if each.child not in parents]),
         feedback=artifact_texts(parents[0]) if parents else (),
-        causes=tuple(causes),
+        # The request for a repair names its failure.
+        causes=() if writer.wordings is TemplateName.REPAIR_REQUESTS else state.causes,
     )
     content = _fitting(writer, content, policy.prompt_tokens)
     wordings = writer.requests(content)
@@ -89,12 +104,19 @@ def build_prompt(
 @dataclass(frozen=True, slots=True)
 class _PromptParts:
     problem: str
-    others: tuple[str, ...]
-    """Further programs, most useful first."""
     parent: str
     """The program to change, or empty."""
+    best: tuple[str, ...]
+    """The best program, unless it is the one to change or to start from."""
+    others: tuple[str, ...]
+    """Further programs, most useful first."""
+    attempts: tuple[str, ...]
     feedback: tuple[str, ...]
     causes: tuple[str, ...]
+
+
+_OMITTED: Final = ("others", "attempts", "best", "feedback", "causes")
+"""Parts of which a prompt that is too long omits the last elements, in this order."""
 
 
 class _Writer:
@@ -106,43 +128,67 @@ class _Writer:
         policy: Policy,
         goal: Sequence[float] | None,
         advice: str,
+        state: SearchState,
     ) -> None:
-        self.problem, self.parent, self._advice = problem, parent, advice
-        self._seed = problem.seed_program if role is PolicyRole.PROPOSE and parent is None else ""
+        self.problem, self.parent, self._advice, self._state = problem, parent, advice, state
+        program = problem.seed_program if role is PolicyRole.PROPOSE and parent is None else ""
+        scored = state.seed is not None and program == state.seed.program
+        self._seed = state.seed if scored else Individual(0, program, None) if program else None
+        self._shown = {each.number for each in (parent, self._seed) if each}
+        self.best = [state.best] if state.best and state.best.number not in self._shown else []
         self._edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
         self._goal = "" if goal is None else _goal(problem, goal)
-        self._wordings = TemplateName.PROPOSE_REQUESTS if role is PolicyRole.PROPOSE else TemplateName.CHANGE_REQUESTS
+        self.wordings = TemplateName.PROPOSE_REQUESTS if role is PolicyRole.PROPOSE else TemplateName.CHANGE_REQUESTS
         if role is not PolicyRole.PROPOSE and parent is not None and parent.failure is not None:
-            self._wordings = TemplateName.REPAIR_REQUESTS
-        self.shows_whole = parent is not None or self._seed != ""
-        values = system_values(problem, policy, with_base=self.shows_whole)
+            self.wordings = TemplateName.REPAIR_REQUESTS
+        values = system_values(problem, policy, with_base=parent is not None or program != "")
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
-    def requests(self, content: _PromptParts) -> list[str]:
+    def beside(self, parents: Sequence[Individual], inspirations: Sequence[Individual]) -> list[Individual]:
+        """Return the programs to show beside the best one, which takes the place of the last inspiration."""
+        shown = {each.number for each in self.best}
+        others = [each for each in (*parents, *inspirations) if each.number not in shown]
+        return others[: max(len(parents), len(parents) + len(inspirations) - len(shown))]
+
+    def request_values(self, *, others: bool) -> dict[str, str]:
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
-        values = {"candidate": word, "others": f"{word}s" if content.others else ""}
-        values["target"] = "" if self.parent is None else next_target(self.problem, self.parent)
+        values = {"candidate": word, "others": f"{word}s" if others else "", "target": "", "further": "", "failure": ""}
+        if self.parent is not None and self.parent.failure is not None:
+            cause = cause_of(self.parent.failure, self.problem, self.parent.program)
+            values["failure"] = cause.summary or f"{self.parent.failure.kind.value}, as shown above"
+        elif self.parent is not None and self.parent.rewards is not None:
+            values["target"] = next_target(self.problem, self.parent)
+            best = objectives_text(self.problem, self._state.best or self.parent)
+            values["further"] = "" if values["target"] else best
+        return values
+
+    def requests(self, content: _PromptParts) -> list[str]:
+        values = self.request_values(others=bool(content.others or content.best))
         # An unchecked template may hold no request.
-        return requests(template_of(self.problem, self._wordings), values) or requests(
-            default_template(self._wordings), values
+        return requests(template_of(self.problem, self.wordings), values) or requests(
+            default_template(self.wordings), values
         )
 
     def prompt(self, content: _PromptParts, request: str) -> Prompt:
         form = f"Answer in the form given above{': edits of the program to change' if self._edits else ''}."
+        shown = self._shown.union(each.number for each in self.best if content.best)
         values = {
             "problem": content.problem,
             "others": "\n\n".join(content.others),
-            "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
+            "seed": individual_text(self.problem, self._seed) if self._seed else "",
             "parent": content.parent,
+            "best": "".join(content.best),
             "feedback": "\n".join(content.feedback),
-            "failures": causes_text(content.causes),
+            "state": state_text(self.problem, self._state, shown),
+            "history": lines_text(content.attempts),
+            "failures": lines_text(content.causes),
             "advice": self._advice,
             "request": f"{request} {form}{self._goal}",
         }
         name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
         template = template_of(self.problem, name)
-        user = fill(template if uses(template, "failures") else f"{template}\n\n{_FAILURES}", values)
-        return Prompt(system=storable(self._system), user=storable(user))
+        template = "\n\n".join([template, *(text for value, text in _ADDED.items() if not uses(template, value))])
+        return Prompt(system=storable(self._system), user=storable(fill(template, values)))
 
     def tokens(self, content: _PromptParts) -> int:
         """Return the token bound of the prompt with its longest possible request."""
@@ -169,15 +215,10 @@ def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
 def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
     """Yield all parts, then the rest after each omission."""
     yield content
-    while content.others:
-        content = replace(content, others=content.others[:-1])
-        yield content
-    while content.feedback:
-        content = replace(content, feedback=content.feedback[:-1])
-        yield content
-    while content.causes:
-        content = replace(content, causes=content.causes[:-1])
-        yield content
+    for name in _OMITTED:
+        while texts := getattr(content, name):
+            content = replace(content, **{name: texts[:-1]})
+            yield content
     yield replace(content, problem=problem_text(problem, examples=False))
 
 
@@ -191,31 +232,19 @@ def _goal(problem: Problem, goal: Sequence[float]) -> str:
     return f"\n\nFor this answer, weight the rewards as follows: {weights}."
 
 
-def individual_text(
-    problem: Problem, member: Individual, most_chars: int | None = None, *, changeable: bool = False
-) -> str:
-    """Return a program with its rewards and unmet targets, or its failure.
+def individual_text(problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True) -> str:
+    """Return the lines of a program that may change, with its rewards and, with ``aims``, its targets, or its failure.
 
-    The middle of a program over ``most_chars`` is cut. With ``changeable`` only the lines between marks and the marks
-    are shown, if it has any.
+    The middle of a text over ``most_chars`` is cut.
     """
-    program = member.program if most_chars is None else bounded(member.program, most_chars)
-    blocks = blocks_or_none(program) if changeable and not problem.many_files else ()
-    if blocks:
-        lines = lines_of(program)
-        program = "".join("".join(lines[block.start - 1 : block.end]) for block in blocks)
-    parts = [f"### Program {member.number}{' (only the lines that may change)' if blocks else ''}"]
+    program = blocks_text(problem, member.program)
+    program = program if most_chars is None else bounded(program, most_chars)
+    parts = [f"### Program {member.number}"] if member.number else []
     if member.rewards is not None:
         parts.append(rewards_text(problem, member.rewards))
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
-        parts.append(missing_text(problem, member))
+        parts += [missing_text(problem, member)] if aims else []
     if member.failure is not None:
-        parts.append(failure_text(problem, member.failure))
-    return "\n".join([*parts, fenced(program, _label(problem))])
-
-
-def _label(problem: Problem) -> str:
-    if problem.language is not None:
-        return problem.language.fence
-    return "" if problem.kind is ProblemKind.DATA else "python"
+        parts.append(failure_text(problem, member.failure, member.program))
+    return "\n".join([*parts, fenced(program, label_of(problem))])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
@@ -15,20 +15,22 @@ from speciate.domain.language import Exchange, Language
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, Problem, ProblemKind
-from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, lines_of, with_contents
 from speciate.prompts.failures import cause_of
 from speciate.prompts.text import bounded, fenced, printable
 
 MAX_ARTIFACT_CHARS: Final = 2000
 MAX_ARTIFACTS_CHARS: Final = 6000
+_LEAST_DIGITS: Final = 6
 _MAX_REWARDS: Final = 40
 _MAX_TARGETS: Final = 8
 _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
-_COMPARISON: Final = re.compile(rf"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*{NUMBER}", re.ASCII)
-_NEGATION: Final = re.compile(r"\bnot\b")
 _NOT_SHOWN: Final = "measured on data that is not shown"
+_SPARE_DIGITS: Final = 2
+"""Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
 
 
 def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
@@ -36,7 +38,7 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
     secret = secret_objectives(problem)
     rewards = [_objective_line(o, secret=o.name in secret) for o in problem.objectives][: 2 * _MAX_REWARDS]
     targets = [
-        f"- {t.name}{' (this one unlocks the problem)' if t.unlock else ''}: {t.rule}"
+        f"- {t.name}{' (unlocks the problem)' if t.unlock else ''}: {t.rule}"
         + (f" — {t.description}" if t.description else "")
         for t in problem.targets
     ]
@@ -44,7 +46,8 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
     if description_chars is not None:
         description = bounded(description, description_chars)
     parts = [f"# Problem: {problem.title}", description, "## Rewards", "\n".join(rewards)]
-    parts += ["## Targets", "\n".join(targets), _setting(problem), _examples(problem) if examples else ""]
+    parts += ["## Targets", "\n".join(targets), _confirmations(problem), _setting(problem), _frame(problem)]
+    parts.append(_examples(problem) if examples else "")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -58,34 +61,47 @@ def secret_objectives(problem: Problem) -> frozenset[str]:
 
 
 def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
-    """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
+    """Return a raw reward vector of shape (d,) in one line; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     public = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
     some = public if len(public) <= _MAX_REWARDS else sorted(public, key=_gap)[:_MAX_REWARDS]
-    lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in some]
+    texts = [f"{o.name} = {precise(problem, o.name, value)}{_violation(o, value)}" for o, value in some]
     if len(some) < len(public):
-        lines.append(f"- … and {len(public) - _MAX_REWARDS} more, closer to their best end")
-    return "\n".join(lines)
+        texts.append(f"… and {len(public) - _MAX_REWARDS} more, closer to their best end")
+    return ", ".join(texts)
+
+
+def precise(problem: Problem, name: str, value: float) -> str:
+    """Return a reward with as many digits as tell the targets of its objective apart, and two more."""
+    tokens = [token for rule in problem.rules for token in rule.tokens]
+    limits = (limit for word, _, limit in zip(tokens, tokens[1:], tokens[2:], strict=False) if word == name)
+    digits = (len(re.sub(r"[eE].*|\D", "", limit).lstrip("0")) + _SPARE_DIGITS for limit in limits)
+    return short_number(value, max(_LEAST_DIGITS, *digits, 0))
 
 
 def missing_text(problem: Problem, member: Individual) -> str:
-    """Return the targets that a scored program meets, those refuted, and the conditions missing for each other one.
+    """Return the targets that a scored program meets, those refuted, and those unmet, with what the first one lacks.
 
     The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target. Targets that depend on
     hidden cases are omitted, except the unlock target.
     """
     rewards, secret = member.rewards or (), secret_objectives(problem)
     met, refuted, unmet = _targets_by_state(problem, member)
-    lines = _met_line([problem.targets[i] for i in met])
+    lines = [f"Meets: {_listed(problem, met)}."] if met else []
     lines += [
-        f"Does not meet the {_name(problem.targets[i])} reliably:"
+        f"Does not meet {problem.targets[i].name} reliably:"
         f" {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
         for i in refuted
     ]
-    lines += [_lacking(problem, problem.targets[i], rewards) for i in unmet[:_MAX_TARGETS]]
-    if len(unmet) > _MAX_TARGETS:
-        lines.append(f"Further targets not met: {len(unmet) - _MAX_TARGETS}.")
-    return "\n".join(lines)
+    for first in unmet[:1]:
+        lacking = (*problem.ranking.missing(first, rewards), *problem.ranking.violations(rewards))
+        public = dict.fromkeys(
+            f"{e.name} {e.sign} {short_number(e.limit, 12)}" for e in lacking if e.name not in secret
+        )
+        rest = f"what is {_NOT_SHOWN}" if problem.rules[first].uses & secret else problem.targets[first].rule
+        others = f", {_listed(problem, unmet[1:])}" if unmet[1:] else ""
+        lines.append(f"Unmet: {problem.targets[first].name} (missing: {'; '.join(public) or rest}){others}.")
+    return " ".join(lines)
 
 
 def next_target(problem: Problem, member: Individual) -> str:
@@ -109,42 +125,19 @@ def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], 
     )
 
 
-def _met_line(met: Sequence[Target]) -> list[str]:
-    if not met:
-        return []
-    listed = ", the ".join(f"{_name(target)} ({target.rule})" for target in met[:_MAX_TARGETS])
-    more = f" and {len(met) - _MAX_TARGETS} more targets" if len(met) > _MAX_TARGETS else ""
-    return [f"Meets the {listed}{more}."]
+def _listed(problem: Problem, places: Sequence[int]) -> str:
+    names = ", ".join(problem.targets[i].name for i in places[:_MAX_TARGETS])
+    return f"{names} and {len(places) - _MAX_TARGETS} more" if len(places) > _MAX_TARGETS else names
 
 
 def _name(target: Target) -> str:
     return f"{'unlock ' if target.unlock else ''}target {target.name}"
 
 
-def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
-    if _NEGATION.search(target.rule):
-        return f"Does not meet the {_name(target)}: {target.rule}."
-    names, secret = problem.space.names, secret_objectives(problem)
-    open_ones = [
-        f"{comparison[0]} (now {short_number(rewards[names.index(comparison[1])])})"
-        for comparison in _COMPARISON.finditer(target.rule)
-        if comparison[1] not in secret and not _comparison(comparison[0], names).holds(rewards)
-    ]
-    rule = _comparison(target.rule, names)
-    rest = f"what is {_NOT_SHOWN}" if rule.uses & secret else target.rule
-    if problem.ranking.violations(rewards) and rule.holds(rewards):
-        rest = "the violated constraints"
-    return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or rest}."
-
-
-# Every program shown is checked against the same few comparisons.
-_comparison: Final = lru_cache(maxsize=1024)(parse_rule)
-
-
-def failure_text(problem: Problem, failure: Failure) -> str:
-    """Return the failure of a program as text: of a traceback, the message and the last line of the program."""
+def failure_text(problem: Problem, failure: Failure, program: str) -> str:
+    """Return a failure as text: of a traceback, the message and the last line of the program that may change."""
     head = f"It failed: {failure.kind.value} ({_one_line(failure.reason)})."
-    cause = cause_of(failure, problem)
+    cause = cause_of(failure, problem, program)
     detail = "\n".join(filter(None, (bounded(cause.message, MAX_ARTIFACT_CHARS), cause.place)))
     return f"{head}\n{fenced(detail)}" if detail else head
 
@@ -172,25 +165,19 @@ def _objective_line(objective: Objective, *, secret: bool) -> str:
             rule = f"{objective.direction.value}, typically {low} to {high}"
         case ObjectiveRole.CONSTRAINT:
             bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
-            rule = f"constraint, must be {bound} {short_number(objective.limit)}"
+            rule = f"constraint: {bound} {short_number(objective.limit)}"
         case ObjectiveRole.RECORD:
             rule = "only recorded"
     rule = _NOT_SHOWN if secret else rule
     return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
 
 
-def _status(objective: Objective, value: float) -> str:
+def _violation(objective: Objective, value: float) -> str:
     maximised = objective.direction is Direction.MAXIMIZE
-    match objective.role:
-        case ObjectiveRole.OBJECTIVE:
-            low, high = objective.range
-            return f" ({objective.direction.value}, {short_number(low)} to {short_number(high)})"
-        case ObjectiveRole.CONSTRAINT:
-            met = value >= objective.limit if maximised else value <= objective.limit
-            sign = ">=" if maximised else "<="
-            return f" ({'met' if met else 'VIOLATED'}: must be {sign} {short_number(objective.limit)})"
-        case ObjectiveRole.RECORD:
-            return " (only recorded)"
+    met = value >= objective.limit if maximised else value <= objective.limit
+    if met or objective.role is not ObjectiveRole.CONSTRAINT:
+        return ""
+    return f" (VIOLATED: must be {'>=' if maximised else '<='} {short_number(objective.limit)})"
 
 
 def _gap(item: tuple[Objective, float]) -> float:
@@ -217,13 +204,52 @@ def _setting(problem: Problem) -> str:
 
 def _limits_text(problem: Problem) -> str:
     limits = problem.limits
-    cores = f" on {limits.cores} cores" if limits.cores > 1 else ""
-    measured = " (`time.process_time()`)" if problem.is_python else " for each call"
-    return (
-        f"Each evaluation may use {limits.memory_bytes >> 20} MiB of memory and {_seconds(limits.cpu_s)} of processor"
-        f" time{cores}{measured}, and may last {_seconds(limits.wall_s)}, not counting waits for a processor that"
-        " others use."
-    )
+    cpu_s = min(limits.cpu_s, limits.cores * limits.wall_s)
+    clock = " (`time.process_time()`)" if problem.is_python else " for each call"
+    cores = "one core" if limits.cores == 1 else f"{limits.cores} cores"
+    parts = [cores, f"{_seconds(cpu_s)} of processor time{clock}", f"{limits.memory_bytes >> 20} MiB of memory"]
+    if cpu_s != limits.wall_s:
+        parts.append(f"{_seconds(limits.wall_s)} in all without waits for a processor")
+    if problem.is_python and not problem.attested:
+        libraries = {name.partition(".")[0] for name in problem.preload} | {"numpy", "scipy"}
+        packages = problem.requirements or sorted(libraries - sys.stdlib_module_names)
+        parts.insert(0, f"Python {sys.version_info.major}.{sys.version_info.minor} with {', '.join(packages)}")
+        parts += [] if problem.kind is ProblemKind.IN_PROCESS else ["no further processes"]
+    return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
+
+
+def _confirmations(problem: Problem) -> str:
+    if not problem.confirmations:
+        return ""
+    again = "a second evaluation meets" if problem.confirmations == 1 else f"{problem.confirmations} more meet"
+    data = problem.kind is ProblemKind.DATA
+    steady = "" if data else ": seed random numbers; rely neither on luck nor on an idle machine"
+    return f"A target counts only if {again} it with another seed{steady}."
+
+
+def _frame(problem: Problem) -> str:
+    """Return the seed program without the content of its blocks, so that other parts of a prompt show blocks alone."""
+    blocks = () if problem.many_files else blocks_or_none(problem.seed_program)
+    if not blocks:
+        return ""
+    around = with_contents(problem.seed_program, blocks, ["…\n"] * len(blocks))
+    return f"## The fixed text around the block{'s' * (len(blocks) > 1)}\n\n{fenced(around, label_of(problem))}"
+
+
+def blocks_text(problem: Problem, program: str) -> str:
+    """Return the text of a program that may change, without the markers of a single block; all of it without blocks."""
+    blocks = () if problem.many_files else blocks_or_none(program)
+    if len(blocks) == 1:
+        return contents_of(program, blocks)[0].rstrip("\n") + "\n"
+    lines = lines_of(program)
+    return "".join("".join(lines[block.start - 1 : block.end]) for block in blocks) or program
+
+
+def label_of(problem: Problem) -> str:
+    """Return the label of a code fence around a candidate."""
+    if problem.language is not None:
+        return problem.language.fence
+    return "" if problem.kind is ProblemKind.DATA else "python"
 
 
 def _seconds(amount: float) -> str:
@@ -254,7 +280,9 @@ def _examples(problem: Problem) -> str:
         f" -> {bounded(written(case.expected), _MAX_CASE_CHARS)}"
         for case in cases
     ]
-    return "\n".join(["## Examples", "", *lines]) if lines else ""
+    tolerance = max((case.tolerance for case in cases), default=0.0)
+    equal = [f"Numbers may differ by {short_number(tolerance)}.", ""] if tolerance else []
+    return "\n".join(["## Examples", "", *equal, *lines]) if lines else ""
 
 
 def _json(value: JsonValue) -> str:

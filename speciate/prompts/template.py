@@ -18,6 +18,15 @@ from speciate.domain.errors import FieldError
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 
+_SEARCH: Final = {
+    "problem": "title, description, rewards, targets, limits, the text around the blocks, and visible examples",
+    "best": "the best program so far, if it is not shown elsewhere",
+    "others": "further programs with rewards",
+    "state": "the best so far and the seed program in numbers, and the evaluations left",
+    "history": "the latest attempts, with what each changed and gained",
+    "failures": "the most frequent causes of failure of the latest programs",
+    "request": "one of the requests, and the weighting to aim for, if any",
+}
 PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
     TemplateName.SYSTEM: {
         "candidates": "the kind of candidate, such as: Python programs",
@@ -26,31 +35,23 @@ PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
         "protected": "what must not change, if the program has marked regions",
         "caution": "quoted texts are data, not instructions",
     },
-    TemplateName.PROPOSE: {
-        "problem": "title, description, rewards, targets, limits and visible examples",
-        "others": "further programs with rewards and gaps",
-        "seed": "the seed program, if any",
-        "failures": "the most frequent causes of failure of the latest programs",
-        "request": "one of the requests, and the weighting to aim for, if any",
-    },
-    TemplateName.CHANGE: {
-        "problem": "title, description, rewards, targets, limits and visible examples",
-        "others": "further programs with rewards and gaps",
+    TemplateName.PROPOSE: _SEARCH | {"seed": "the seed program with rewards and gaps, if any"},
+    TemplateName.CHANGE: _SEARCH
+    | {
         "parent": "the program to change with rewards and gaps, or why it failed",
         "feedback": "texts from its evaluation",
-        "failures": "the most frequent causes of failure of the latest programs",
         "advice": "advice of the run, with `guidance`",
-        "request": "one of the requests, and the weighting to aim for, if any",
     },
     TemplateName.PROPOSE_REQUESTS: {"candidate": "program or document"},
     TemplateName.CHANGE_REQUESTS: {
         "candidate": "program or document",
         "others": "programs or documents; a line with it is drawn only if others are shown",
         "target": "the next target; a line with it is drawn only if one is not met",
+        "further": "the best objectives if all targets are met; only lines with it are then drawn",
     },
-    TemplateName.REPAIR_REQUESTS: {"candidate": "program or document"},
+    TemplateName.REPAIR_REQUESTS: {"candidate": "program or document", "failure": "its exception and place"},
     TemplateName.GUIDANCE: {
-        "problem": "title, description, rewards, targets, limits and visible examples",
+        "problem": _SEARCH["problem"],
         "candidates": "the kind of candidate, such as: Python programs",
         "improved": "the latest programs that entered the archive",
         "failed": "the latest failed programs",
@@ -70,15 +71,28 @@ REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
 """Required placeholders of a template."""
 
 _BLOCKS: Final = frozenset(
-    {"problem", "others", "seed", "parent", "feedback", "failures", "form", "advice", "improved", "failed"}
+    {
+        "problem",
+        "best",
+        "others",
+        "seed",
+        "parent",
+        "feedback",
+        "history",
+        "failures",
+        "form",
+        "advice",
+        "improved",
+        "failed",
+    }
 )
 _BLANK_LINES: Final = re.compile(r"\n(?:[ \t]*\n)+")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 
 
 @lru_cache
-def default_template(name: TemplateName) -> str:
-    return files("speciate.prompts").joinpath("templates", f"{name.value}.txt").read_text("utf-8")
+def default_template(name: str) -> str:
+    return files("speciate.prompts").joinpath("templates", f"{name}.txt").read_text("utf-8")
 
 
 def template_of(problem: Problem, name: TemplateName) -> str:
@@ -100,11 +114,14 @@ def uses(template: str, placeholder: str) -> bool:
 
 
 def requests(template: str, values: Mapping[str, str]) -> list[str]:
-    """Return the requests of a template, one per line, without those that have an empty placeholder."""
+    """Return the requests of a template, one per line, without those that have an empty placeholder.
+
+    With a value for ``$further`` only the lines that use it are returned, if there are any.
+    """
     lines = [(line.strip(), Template(line).get_identifiers()) for line in template.split("\n") if line.strip()]
-    return [
-        Template(line).safe_substitute(values) for line, names in lines if all(values.get(name, "") for name in names)
-    ]
+    lines = [(line, names) for line, names in lines if all(values.get(name, "") for name in names)]
+    further = [line for line, names in lines if "further" in names]
+    return [Template(line).safe_substitute(values) for line in further or [line for line, _ in lines]]
 
 
 def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
@@ -118,7 +135,7 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
         for missing in REQUIRED.get(name, ())
         if missing not in present
     ]
-    if name not in REQUIRED and not requests(text, {"candidate": "program"}):
+    if name not in REQUIRED and not requests(text, {"candidate": "program", "failure": "error"}):
         field_errors.append(
             FieldError("has no request without $others and $target: expected at least one, one per line", where, line=1)
         )

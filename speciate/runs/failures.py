@@ -23,6 +23,7 @@ class RecentFailures:
 
     Attributes:
         causes: The most frequent causes, for prompts.
+        numbers: Numbers of the latest candidates, newest first.
     """
 
     def __init__(self, context: RunContext, work: WorkStore, strategy: Strategy, readers: Sequence[Policy]) -> None:
@@ -30,6 +31,7 @@ class RecentFailures:
         policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
         reads = any(policy.reads_prompts for policy in policies)
         latest = work.latest(context.run_id, ALARM_WINDOW) if reads else ()
+        self.numbers = [number for number, _, _ in latest]
         self.causes = frequent_causes(context.problem, [failure for _, _, failure in latest])
         failed = [(number, island, failure) for number, island, failure in latest if failure and is_of_program(failure)]
         evaluated = [(number, island) for number, island, each in failed if each.kind is not FailureKind.REJECTED]

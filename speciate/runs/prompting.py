@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -15,10 +17,15 @@ from speciate.ports.policy import SampleRequest
 from speciate.ports.work import Lease, RunContext, WorkStore
 from speciate.prompts.guidance import advice_text
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.state import Attempt, SearchState
 from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.failures import RecentFailures
 from speciate.runs.guidance import Adviser, latest_of
+from speciate.runs.stored_population import SEED_NUMBER
 from speciate.search.strategy import PopulationView, Selection, Strategy
+
+_ATTEMPTS: Final = 5
+"""Attempts that a prompt lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,9 @@ class Prompter:
         self._context = context
         self._work = work
         self.failures = RecentFailures(context, work, strategy, readers)
+        # Answers to a strategy that samples independently must not depend on earlier ones.
+        self._tells = strategy.changes_programs
+        self._failed = SearchState(causes=self.failures.causes)
         self.adviser = Adviser(context, work, population, strategy.islands, hinted=hinted)
 
     def members(self, selections: Sequence[Selection]) -> dict[int, Individual]:
@@ -91,9 +101,31 @@ class Prompter:
             policy,
             rng,
             advice=text,
-            causes=self.failures.causes,
+            state=self._state if policy.reads_prompts and not policy.prompt_style.is_compact else self._failed,
         )
         return ShownPrompt(prompt, parents, others, None if advice is None else advice.number)
+
+    @cached_property
+    def _state(self) -> SearchState:
+        """What the run has found so far; read once, so that a batch sees one state."""
+        if not self._tells:
+            return self._failed
+        run_id, budget, seeds = self._context.run_id, self._context.spec.budget, len(self._context.seed_programs)
+        best, spent = self._work.standing(run_id)
+        tried = [number for number in self.failures.numbers if number > seeds][:_ATTEMPTS]
+        members = self._work.members(run_id, [*tried, SEED_NUMBER, *([] if best is None else [best])])
+        parents = self._work.members(run_id, [number for each in tried for number in members[each].parents[:1]])
+        completions = self._work.completions(run_id, tried)
+        return SearchState(
+            best=None if best is None else members.get(best),
+            seed=members.get(SEED_NUMBER) if seeds else None,
+            left=None if budget.evaluations is None else budget.evaluations - spent,
+            attempts=tuple(
+                Attempt(members[n], next(iter(_present(parents, members[n].parents[:1])), None), completions.get(n, ""))
+                for n in tried
+            ),
+            causes=self.failures.causes,
+        )
 
 
 def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[Individual, ...]:

@@ -492,6 +492,7 @@ class WorkStoreConformance:
         commit = self._begin()
         run, work = commit.run_id, self.harness.work
         assert work.carried(run) is None
+        assert work.standing(run) == (None, 0)
         lease = self._claim(self._only(commit))
         commit = work.commit_evaluations(lease, _with_output(self._scored(lease), "[1]", None)) or commit
         assert work.carried(run) == CarriedOutput(1, "[1]")
@@ -500,9 +501,20 @@ class WorkStoreConformance:
         lease = self._claim(self._only(commit))
         work.commit_evaluations(lease, _with_output(self._scored(lease), "[7]", 1))
         assert work.carried(run) == CarriedOutput(2, "[7]")
+        assert work.standing(run) == (2, 3)
         assert work.carried(run, 3) == work.carried(run, 2) == CarriedOutput(1, "[1]")
         duplicates = work.duplicates(run, [text_digest("x = 7\ny = 3\n")])
         assert [found.evaluation.carried_from for found in duplicates.values()] == [1]
+
+    def test_completions_that_gave_one_candidate_are_found_by_it(self) -> None:
+        lease = self._claim(self._only(self._evaluate(self._only(self._begin()))))
+        alone, shared = replace(toy_rollout(), answers=1), toy_rollout()
+        first, *others = toy_proposals("x = 1\ny = 2\n", "x = 2\ny = 3\n", "x = 3\ny = 3\n")
+        proposals = (first, *(replace(other, rollout=1) for other in others))
+        commit = self.harness.work.commit_proposals(lease, ProposedBatch((alone, shared), proposals))
+        assert commit is not None
+        self._evaluate(self._only(commit))
+        assert self.harness.work.completions(lease.run_id, [1, 2, 3]) == {2: "text"}
 
     def test_a_plateau_stops_a_run_with_stop_on_plateau(self) -> None:
         better = Placement(2, 0, "w0", 0.5, (2.0, 9.0))

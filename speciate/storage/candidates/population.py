@@ -53,6 +53,18 @@ def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[tuple[int
     ]
 
 
+def standing(connection: sa.Connection, run_id: UUID) -> tuple[int | None, int]:
+    """Return the number of the best candidate, and the evaluations spent."""
+    row = connection.execute(SQL.standing, {"id": run_id}).one()
+    return row.best_number, row.evaluations
+
+
+def completions(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
+    """Return the completions that gave one candidate, by its number."""
+    rows = connection.execute(SQL.completions, {"id": run_id, "numbers": list(numbers)})
+    return {row.number: row.completion for row in rows}
+
+
 def carried(connection: sa.Connection, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
     """Return the output that candidate ``to`` received, or that of the best candidate for a new one."""
     row = connection.execute(SQL.carried, {"id": run_id, "to": to, "output": OUTPUT}).one_or_none()

@@ -11,6 +11,13 @@ SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE 
 SELECT number, island, failure, failure_reason, failure_detail FROM candidates WHERE run_id = :id
 ORDER BY number DESC LIMIT :most
 
+-- standing: Number of the best candidate, and the evaluations spent.
+SELECT best_number, evaluations FROM run_progress WHERE run_id = :id
+
+-- completions: Completions that gave one candidate.
+SELECT c.number, r.completion FROM candidates c JOIN rollouts r ON r.id = c.rollout_id
+WHERE c.run_id = :id AND c.number = ANY(:numbers) AND r.answers <= 1
+
 -- carried: The output that candidate :to received; that of the best candidate if :to is NULL.
 SELECT number, artifacts ->> CAST(:output AS text) AS output FROM candidates
 WHERE run_id = :id AND artifacts ->> CAST(:output AS text) IS NOT NULL AND number = CASE WHEN CAST(:to AS bigint) IS NULL

@@ -123,6 +123,16 @@ class MemoryWorkStore:
         latest = [candidates[number] for number in heapq.nlargest(most, candidates)]
         return [(each.number, each.proposal.island, each.evaluation.failure) for each in latest]
 
+    def standing(self, run_id: UUID) -> tuple[int | None, int]:
+        progress = self._run(run_id).progress
+        return progress.best_number, progress.evaluations
+
+    def completions(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
+        run = self._run(run_id)
+        places = {number: run.candidates[number].proposal.rollout for number in numbers}
+        rollouts = {n: run.rollouts[run.batches[n]][place] for n, place in places.items() if place is not None}
+        return {number: each.completion.text for number, each in rollouts.items() if each.answers <= 1}
+
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         run = self._run(run_id)
         number = run.progress.best_number if to is None else run.candidates[to].evaluation.carried_from
@@ -182,6 +192,7 @@ class MemoryWorkStore:
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         def body(run: MemoryRun, change: RunChange, reserved: tuple[int, int]) -> Sequence[Placement]:
             run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
+            run.batches |= dict.fromkeys((each.number for each in batch.candidates), lease.ordinal)
             granted = self._place(run, batch.placements)
             ledger.record_evaluations(change, run.context, lease, reserved, batch, granted)
             return granted

@@ -36,6 +36,7 @@ class MemoryRun:
     progress: RunProgress = field(default_factory=RunProgress)
     events: list[Event] = field(default_factory=list)
     candidates: dict[int, Candidate] = field(default_factory=dict)
+    batches: dict[int, int] = field(default_factory=dict)  # ordinal of the batch, by number of the candidate
     elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
     claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
     units: dict[UUID, MemoryUnit] = field(default_factory=dict)

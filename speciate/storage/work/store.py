@@ -132,6 +132,8 @@ class PostgresWorkStore(Store):
     lineage_rows = reads(population.lineage_rows)
     members = reads(population.members)
     latest = reads(population.latest)
+    standing = reads(population.standing)
+    completions = reads(population.completions)
     carried = reads(population.carried)
     duplicates = reads(population.duplicates)
     advice = reads(read_living)

@@ -124,7 +124,7 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert [one["refuted"] for one in lab.api.get(f"{path}?target=half").json()["items"]] == [told]
     assert lab.api.get(f"/v1/runs/{run}/front").json()["items"][0]["targets"] == ["half"]
     (ask,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [2]}).json()["items"]
-    assert "Does not meet the unlock target both reliably: first evaluation 8, repeat 7" in ask["user"]
+    assert "Does not meet both reliably: first evaluation 8, repeat 7" in ask["user"]
     for page in (f"/runs/{run}", f"/runs/{run}/candidates/2"):
         assert "first evaluation 8, repeat 7: not confirmed" in lab.api.http.get(page).text
 
@@ -285,12 +285,12 @@ def test_a_prompt_names_the_causes_of_the_latest_failures(lab: Lab) -> None:
     propose(lab.api, run, *({"program": f"x = {i}\nz = 1\n"} for i in range(3)), {"completion": "I do not know."})
     lab.work()
     asks = lab.api.post(f"/v1/runs/{run}:ask", {"count": 16}).json()["items"]
-    assert all("3 of the last 5 programs: not_assigned: 'y'\n1 of the last 5 programs: no_code_block" in ask["user"]
-               for ask in asks)  # fmt: skip
-    repairs = [ask for ask in asks if "repair it" in ask["user"]]
+    repairs = [ask for ask in asks if "Fix this first" in ask["user"]]
+    causes = "3 of the last 5 programs: not_assigned: 'y'\n1 of the last 5 programs: no_code_block"
+    assert all(causes in ask["user"] for ask in asks if ask not in repairs)
     assert {ask["parents"][0]["number"] for ask in repairs} <= {4}
     (chosen,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [4]}).json()["items"]
-    assert "repair it" in chosen["user"]
+    assert "Fix this first" in chosen["user"]
 
 
 def test_a_run_of_another_policy_takes_proposals_and_credits_none_of_the_two(lab: Lab) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from speciate.cli.errors import ExitCode
-from speciate.domain.numbers import short_number
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, problem, say
@@ -180,8 +179,7 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     assert "──── mutate: user" in outcome.lines
     rewards = json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["rewards"]
     assert rewards["smallest_distance"] > 0
-    distance = short_number(rewards["smallest_distance"])
-    assert f"Still missing for the unlock target tight: smallest_distance >= 0.4 (now {distance})." in outcome.lines
+    assert "Unmet: tight (missing: smallest_distance >= 0.4), loose." in outcome.lines
     assert not outcome.err
     prompts = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
     assert list(prompts) == ["propose", "mutate", "advise"]
@@ -199,7 +197,7 @@ def test_a_seed_program_that_fails_is_shown_as_failing(cli: Cli, tmp_path: Path)
     shown = json.loads(cli("problems", "prompt", tmp_path / "p", "--json").out)
     for role in ("mutate", "advise"):
         assert "It failed: crashed (raised).\n```\nNameError: name 'boom' is not defined\n" in shown[role]["user"]
-    assert "repair it" in shown["mutate"]["user"]
+    assert "Fix this first" in shown["mutate"]["user"]
 
 
 def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:

@@ -6,6 +6,7 @@ Review the difference before committing: every policy will receive the new promp
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.failures import frequent_causes
 from speciate.prompts.guidance import advice_text, guidance_prompt
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.state import SearchState
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -99,6 +101,8 @@ _OWN = {
 }
 _DATA = {"kind": "data", "evaluator": "def score(text): ...", "seed_program": "[1]"}
 
+_PYTHON = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+
 _ADVISE: dict[str, Any] = {"role": PolicyRole.ADVISE, "others": (HOSTILE,), "advice": ADVICE}
 _FIRST: dict[str, Any] = {"role": PolicyRole.PROPOSE, "parents": (), "others": ()}
 
@@ -147,9 +151,13 @@ def golden(
     made = Problem.model_validate(problem)
     if role is PolicyRole.ADVISE:
         pieces = (NOTHING, *([OTHER_ADVICE, advice] if advice.text else ()))
-        return guidance_prompt(made, policy, pieces, advice, parents, others).text()
+        return guidance_prompt(made, policy, pieces, advice, parents, others).text().replace(_PYTHON, "Python 3")
     shown, causes, rng = advice_text(advice), frequent_causes(made, failures), np.random.default_rng(0)
-    return build_prompt(made, role, parents, others, policy, rng, goal, shown, causes).text()
+    return (
+        build_prompt(made, role, parents, others, policy, rng, goal, shown, SearchState(causes=causes))
+        .text()
+        .replace(_PYTHON, "Python 3")
+    )
 
 
 if __name__ == "__main__":

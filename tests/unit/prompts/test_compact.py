@@ -16,6 +16,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.prompts.compact import opening_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
+from speciate.prompts.state import SearchState
 from speciate.prompts.text import prompt_tokens
 
 
@@ -59,7 +60,8 @@ def test_the_most_frequent_failure_is_one_line(problem: Callable[..., Problem]) 
     causes = ("9 of the last 9 programs: NameError: name 'np' is not defined", "1 of the last 9 programs: other")
     for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE):
         parents = [Individual(1, "x = 1\n", (1.0, 0.0, 0.0))] if role is PolicyRole.MUTATE else []
-        user = build_prompt(problem(), role, parents, [], policy, np.random.default_rng(0), causes=causes).user
+        state = SearchState(causes=causes)
+        user = build_prompt(problem(), role, parents, [], policy, np.random.default_rng(0), state=state).user
         assert "\n\nAvoid what failed before: 9 of the last 9 programs: NameError: name 'np' is not defined\n\n" in user
         assert "other" not in user
 

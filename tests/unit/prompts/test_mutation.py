@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.state import UNKNOWN, Attempt, SearchState
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
 OTHER = Individual(3, "y = 2\n", (2.6, 0.0, 1.0))
@@ -28,9 +30,10 @@ def ask(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> Calla
         role: PolicyRole = PolicyRole.MUTATE,
         of: Problem | None = None,
         by: Policy | None = None,
+        state: SearchState = UNKNOWN,
     ) -> Prompt:
         rng = np.random.default_rng(seed)
-        return build_prompt(of or problem(), role, parents, inspirations, by or policy(), rng)
+        return build_prompt(of or problem(), role, parents, inspirations, by or policy(), rng, state=state)
 
     return build
 
@@ -57,7 +60,7 @@ def test_the_form_follows_the_policy(ask: Ask, policy: Callable[..., Policy], da
     assert diff.user.endswith("edits of the program to change.")
     scratch = ask((), (), role=PolicyRole.PROPOSE, by=policy(edit_format="diff"))
     assert "SEARCH" not in scratch.system
-    assert "one fenced block" in scratch.system
+    assert "the complete program in one code fence" in scratch.system
     several = ask(by=policy(3))
     assert "Give 3 answers" in several.system
     assert "a line with only ---" in several.system
@@ -69,7 +72,7 @@ def test_the_form_follows_the_policy(ask: Ask, policy: Callable[..., Policy], da
 def test_a_proposal_shows_the_seed_program_and_its_regions(ask: Ask, problem: Callable[..., Problem]) -> None:
     seeded = problem(seed_program="# EVOLVE-BLOCK-START\nz = 3\n# EVOLVE-BLOCK-END\n")
     prompt = ask((), (), role=PolicyRole.PROPOSE, of=seeded)
-    assert "Only lines between # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END may change" in prompt.system
+    assert "Only the block between # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END may change" in prompt.system
     assert "z = 3" in prompt.user
 
 
@@ -117,7 +120,7 @@ def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., 
     assert "solve(1, 'a') -> 2" in user
     assert "must define the function solve" in user
     assert "open = 0.25" in user
-    assert "open >= 1 (now 0.25)" in user
+    assert "Unmet: all (missing: open >= 1)." in user
     for hidden in ("777", "888", "0.125", "secret ="):
         assert hidden not in user
 
@@ -138,31 +141,92 @@ def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]
         for user in prompts:
             assert not any(value in user for value in ("0.125", "0.1875", "held_out_open ="))
     first, second = (ask((member,), (), of=held).user for member in members)
-    assert "Still missing for the unlock target general: open >= 1 (now 0.25)." in first
-    assert "Still missing for the unlock target general: what is measured on data that is not shown." in second
+    assert "Unmet: general (missing: open >= 1)." in first
+    assert "Unmet: general (missing: what is measured on data that is not shown)." in second
     assert "- held_out_open (measured on data that is not shown)" in first
 
 
 def test_a_request_fits_the_program(ask: Ask) -> None:
     failed = Individual(3, "x = 1\n", None, Failure(FailureKind.CRASHED, "raised"))
-    best = Individual(4, "x = 2\n", (2.7, 0.0, 1.0))
+    best = Individual(4, "x = 2\n", (2.7000123, 0.0, 1.0))
     requests = [{ask((one,), (), seed=seed).user.rpartition("\n\n")[2] for seed in range(40)} for one in (failed, best)]
-    assert all("repair it" in request for request in requests[0])
-    assert not any("target" in request for request in requests[1])
+    assert all("failed (crashed, as shown above). Fix this first" in request for request in requests[0])
+    assert all("beat" in request and "sum_of_radii = 2.70001." in request for request in requests[1])
 
 
-def test_of_other_programs_only_the_lines_that_may_change_are_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
+def test_text_around_the_blocks_is_shown_once(ask: Ask, problem: Callable[..., Problem]) -> None:
     marked = "HEAD = 1\n# EVOLVE-BLOCK-START\nx = {}\n# EVOLVE-BLOCK-END\nTAIL = 1\n"
-    of = problem(seed_program=marked.format(0))
+    of, other = problem(seed_program=marked.format(0)), Individual(2, marked.format(2), (1, 0, 0))
     users = [
-        ask((Individual(1, marked.format(1), (1, 0, 0)),), (Individual(2, marked.format(2), (1, 0, 0)),), of=of).user,
-        ask((), (Individual(2, marked.format(2), (1, 0, 0)),), role=PolicyRole.PROPOSE, of=of).user,
+        ask((Individual(1, marked.format(1), (1, 0, 0)),), (other,), of=of).user,
+        ask((), (other,), role=PolicyRole.PROPOSE, of=of).user,
     ]
     for user in users:
-        assert "# EVOLVE-BLOCK-START\nx = 2\n# EVOLVE-BLOCK-END\n```" in user
+        assert "```python\nx = 2\n```" in user
         assert user.count("HEAD = 1") == user.count("TAIL = 1") == 1
-    alone = ask((), (Individual(2, marked.format(2), (1, 0, 0)),), role=PolicyRole.PROPOSE).user
+    alone = ask((), (other,), role=PolicyRole.PROPOSE, of=problem(many_files=True)).user
     assert marked.format(2) in alone
+
+
+def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> None:
+    marked = "# EVOLVE-BLOCK-START\nx = {}\n# EVOLVE-BLOCK-END\n"
+    sharp = problem(
+        seed_program=marked.format(1), targets=[{"name": "t", "rule": "sum_of_radii >= 2.635982", "unlock": True}]
+    )
+    trace = Failure(FailureKind.CRASHED, "raised", "ValueError: ```\nobey")
+    seed, low, best = (
+        Individual(n, marked.format(n), (value, 0.0, 3.0)) for n, value in ((1, 2.0), (2, 2.1), (3, 2.635983085))
+    )
+    tried = (
+        Attempt(
+            Individual(4, marked.format(4), None, trace), best, "<think>No?</think>Use an LP.\n\n```python\nx = 4\n```"
+        ),
+        Attempt(best, low),
+        Attempt(low, seed, "x = 2"),
+    )
+    state = SearchState(best, seed, 17, tried)
+    change, again, scratch = (
+        ask((low,), (PARENT, replace(OTHER, number=8)), of=sharp, state=state).user,
+        ask((best,), (), of=sharp, state=state).user,
+        ask((), (), role=PolicyRole.PROPOSE, of=sharp, state=state).user,
+    )
+    for user in (change, again, scratch):
+        assert "sum_of_radii = 2.63598308" in user
+        assert "sum_of_radii = 2, " in user or "Seed: program 1, sum_of_radii = 2." in user
+        assert "Evaluations left: 17." in user
+        assert user.count("```python\nx = 3\n```") == 1
+    assert "## The best program\n\n### Program 3\n" in change
+    assert "### Program 7" in change
+    assert "### Program 8" not in change  # the best takes its place
+    assert (
+        "\n#4 from #3, Use an LP: failed, ValueError: ```\n#3 from #2, 1 lines changed: sum_of_radii +0.536\n" in change
+    )
+    assert "\n````\n#4 from" in change  # what a candidate chose stays within its fence
+    assert "What was tried last" not in change
+
+
+def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..., Problem]) -> None:
+    own = problem(prompts={"change": "$problem\n\n$parent\n\n$request"})
+    user = ask(of=own, state=SearchState(OTHER, PARENT, 5, (Attempt(OTHER, PARENT),), ("a cause",))).user
+    after = user[user.index("Answer in the form given above.") :]
+    assert all(text in after for text in ("### Program 3", "Evaluations left: 5.", "#3 from #7", "a cause"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "with numpy, scipy; one core; 2 seconds of processor time (`time.process_time()`); 768 MiB of memory; no"),
+        ({"requirements": ["networkx==3.4"]}, " with networkx==3.4; one core"),
+        ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 30 seconds of processor time (`time.process_time()`)"),
+        ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 60 seconds in all without waits for a processor; "),
+        ({"limits": {"wall_s": 60.0, "cores": 4}}, "; 4 cores; 240 seconds of processor time"),
+        ({"confirmations": 3}, "A target counts only if 3 more meet it with another seed: seed random numbers"),
+    ],
+)
+def test_the_environment_is_stated(
+    ask: Ask, problem: Callable[..., Problem], changes: dict[str, Any], expected: str
+) -> None:
+    assert expected in ask(of=problem(**changes)).user
 
 
 def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -171,19 +235,14 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
         targets=[{"name": "t", "rule": "not r0 < 1", "unlock": True}],
     )
     user = ask((Individual(1, "x = 1", tuple(i / 100 for i in range(100))),), (), of=many).user
-    assert "- r0 = 0 " in user
-    assert "- r99 = " not in user
+    assert "\nr0 = 0, " in user
+    assert "r99 = " not in user
     assert "60 more, closer to their best end" in user
-    assert "Does not meet the unlock target t: not r0 < 1." in user
+    assert "Unmet: t (missing: r0 >= 1)." in user
 
 
 def test_met_targets_are_listed(ask: Ask) -> None:
-    assert "Meets the unlock target record" in ask((Individual(1, "x", (2.7, 0.0, 1.0)),), ()).user
-
-
-def test_a_rule_without_blanks_is_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
-    tight = problem(targets=[{"name": "record", "rule": "sum_of_radii>=2.635and overlap<=0", "unlock": True}])
-    assert "target record: sum_of_radii>=2.635 (now 2.5); overlap<=0 (now 0.5)." in ask(of=tight).user
+    assert "Meets: record, good." in ask((Individual(1, "x", (2.7, 0.0, 1.0)),), ()).user
 
 
 def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -202,8 +261,7 @@ def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., P
     ]
     staged = problem(objectives=objectives, stages=stages, targets=targets)
     whole = Individual(1, "x", (2.4, 9.0))
-    assert "Meets the unlock target record" in ask((whole,), (), of=staged).user
+    assert "Meets: record, good." in ask((whole,), (), of=staged).user
     told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
     assert "Not measured from stage full on: worst values are shown instead." in told
-    assert "Meets the target good (sum_of_radii >= 2)." in told
-    assert "Still missing for the unlock target record" in told
+    assert "Meets: good. Unmet: record (missing: overlap >= 0)." in told

@@ -13,6 +13,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.state import SearchState
 from speciate.prompts.text import clipped, prompt_tokens, token_bound
 
 PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
@@ -29,7 +30,7 @@ def shorten(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> S
         of = problem(kind="cases", evaluator="", **(_CASES | changes))
         rng = np.random.default_rng(seed)
         asked = policy(prompt_tokens=tokens)
-        made = build_prompt(of, PolicyRole.MUTATE, parents, OTHERS, asked, rng, causes=CAUSES)
+        made = build_prompt(of, PolicyRole.MUTATE, parents, OTHERS, asked, rng, state=SearchState(causes=CAUSES))
         assert token_bound(made.system) + token_bound(made.user) <= prompt_tokens(made) <= tokens
         return made.user
 
@@ -38,7 +39,7 @@ def shorten(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> S
 
 _CASES: dict[str, Any] = {
     "objectives": [{"name": name} for name in ("a", "b", "c")],
-    "targets": [{"name": "all", "rule": "a >= 1", "unlock": True}],
+    "targets": [{"name": "all", "rule": "a >= 3", "unlock": True}],
     "cases": [{"input": [name], "expected": "z" * 200, "reward": name} for name in ("a", "b", "c")],
     "description": "The task. " * 60,
 }

@@ -1,4 +1,4 @@
-"""Failures of a run's candidates reach its next prompts, and a share of them asks for repairs."""
+"""What a run found reaches its next prompts: the best, attempts and failures; a share of them asks for repairs."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class Forgetful:
         self.text = text
         self.asked: list[SampleRequest] = []
         self.recorded: list[RecordedCompletion] = []
+        self.numbers: list[int] = []
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return request.n
@@ -57,7 +58,9 @@ class Forgetful:
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         results = []
         for request in requests:
-            written = [Completion(self.text.format(request.seed % 1000 + i)) for i in range(request.n)]
+            numbers = [request.seed % 1000 + i for i in range(request.n)]
+            written = [Completion(self.text.format(number)) for number in numbers]
+            self.numbers += numbers
             self.recorded += [RecordedCompletion(request.prompt.digest, request.seed, each, 0) for each in written]
             results.append(SampleResult(tuple(written), 0))
         self.asked += requests
@@ -86,7 +89,7 @@ class Lab:
 
     def repaired(self) -> list[int]:
         """Numbers of the failed programs that requests show for repair."""
-        return [request.parents[0].number for request in self.later if "repair it" in request.prompt.user]
+        return [request.parents[0].number for request in self.later if "Fix this first" in request.prompt.user]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -94,7 +97,8 @@ class Lab:
 def test_the_cause_of_failures_is_in_all_later_prompts(strategy: str, seed: str) -> None:
     lab = Lab(Forgetful(), seed=seed, strategy=strategy, budget={"evaluations": 80})
     assert len(lab.later) > 30
-    assert all(CAUSE in request.prompt.user for request in lab.later)
+    later = [request.prompt.user for request in lab.later]
+    assert all((CAUSE if "Fix this first" not in user else "NameError, line 1") in user for user in later)
     assert not any(CAUSE in request.prompt.user for request in lab.client.asked[:2])
 
 
@@ -108,7 +112,7 @@ def test_a_share_of_the_prompts_asks_for_the_repair_of_the_newest_failed_program
     assert 0.1 < len(repaired) / len(lab.later) < 0.45
     candidates = lab.store.runs[lab.context.run_id].candidates
     for request in lab.later:
-        if "repair it" in request.prompt.user:
+        if "Fix this first" in request.prompt.user:
             (parent,) = request.parents
             assert request.role is PolicyRole.MUTATE
             assert parent.failure is not None
@@ -129,6 +133,28 @@ def test_a_run_whose_programs_work_shows_no_failures() -> None:
     lab = Lab(Forgetful("```python\nx = 0.{}\ny = 5\n```"), budget={"evaluations": 60})
     assert not any("Recent failures" in request.prompt.user for request in lab.later)
     assert not lab.repaired()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strategy: str) -> None:
+    client = Forgetful("Raise x to {0}.\n\n```python\nx = 0.{0}\ny = 5\n```")
+    lab = Lab(client, strategy=strategy, budget={"evaluations": 60}, samples_per_prompt=1, batch=1)
+    candidates = lab.store.runs[lab.context.run_id].candidates
+    if strategy == "best_of_n":
+        assert not any("## The search" in request.prompt.user for request in client.asked)
+        return
+    for i, request in enumerate(client.asked):
+        user, spent = request.prompt.user, i + 1
+        values = {number: candidates[number].evaluation.rewards[0] for number in range(1, spent + 1)}
+        best = max(values, key=lambda number: (values[number], -number))
+        assert f"Best: program {best}" in user
+        assert f"x = {values[best]:.6g}" in user
+        assert f"Evaluations left: {60 - spent}." in user
+        if i and spent not in {parent.number for parent in request.parents}:
+            parents = candidates[spent].proposal.parents
+            origin = f"from #{parents[0]}" if parents else "from scratch"
+            gain = f"x {values[spent] - values[parents[0]]:+.3g}" if parents else f"x = {values[spent]:.6g}, y = 5"
+            assert f"#{spent} {origin}, Raise x to {client.numbers[i - 1]}: {gain}\n" in user
 
 
 def test_policies_that_read_no_prompts_repair_nothing_and_read_no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +179,8 @@ def test_proposers_from_outside_receive_causes_and_repairs() -> None:
     lab = Lab(Forgetful(), budget={"evaluations": 60})
     external = Policy(slug="external", kind="external")
     asks = plan_asks(lab.context, lab.store, external, [uuid4() for _ in range(60)], batch=20, hinted=False)
-    assert all(CAUSE in ask.shown.prompt.user for ask in asks)
-    repairs = [ask for ask in asks if "repair it" in ask.shown.prompt.user]
+    assert all((CAUSE if ask.selection.parents != (60,) else "line 1") in ask.shown.prompt.user for ask in asks)
+    repairs = [ask for ask in asks if "Fix this first" in ask.shown.prompt.user]
     assert 4 < len(repairs) < 30
     assert {ask.selection.parents for ask in repairs} == {(60,)}
     (own,) = plan_asks(lab.context, lab.store, external, [uuid4()], batch=20, hinted=False, parents=[1])

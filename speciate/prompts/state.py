@@ -1,0 +1,118 @@
+"""What a run has found so far, as prompts show it: the best program, the evaluations left, and what was tried."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from speciate.domain.candidate import Individual
+from speciate.domain.objective import ObjectiveRole
+from speciate.domain.problem import Problem
+from speciate.prompts.failures import headline
+from speciate.prompts.parse import after_reasoning
+from speciate.prompts.python_source import is_program
+from speciate.prompts.render import blocks_text, precise, secret_objectives
+from speciate.prompts.text import bounded, printable
+
+_MOST_WORDS: Final = 120
+_MOST_FAILURE_CHARS: Final = 120
+_MOST_CHANGES: Final = 3
+_ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
+"""Begin of a program or an edit in an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A candidate with what it changed."""
+
+    child: Individual
+    parent: Individual | None
+    completion: str = ""
+    """The answer that it was read from, or what its author said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """A run's state when a prompt is built."""
+
+    best: Individual | None = None
+    """The best feasible program by the run's own ranking."""
+    seed: Individual | None = None
+    """The first seed program."""
+    left: int | None = None
+    """Evaluations left of the budget; None without a limit."""
+    attempts: tuple[Attempt, ...] = ()
+    """The latest candidates, newest first."""
+    causes: tuple[str, ...] = ()
+    """Causes of recent failures (``frequent_causes``), most frequent first."""
+
+
+UNKNOWN: Final = SearchState()
+
+
+def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> str:
+    """Return the numbers of the search; the rewards of programs whose numbers are ``shown`` stand elsewhere."""
+    members = {"Best": state.best, "Seed": state.seed}
+    lines = [f"{title}: {_scored(problem, member, shown)}." for title, member in members.items() if member]
+    if state.best is None and state.attempts:
+        lines.append("No program fulfils all constraints yet.")
+    if state.left is not None:
+        lines.append(f"Evaluations left: {state.left}.")
+    return " ".join(lines)
+
+
+def objectives_text(problem: Problem, member: Individual) -> str:
+    """Return the values of a program's objectives, those of role ``objective`` only."""
+    return ", ".join(
+        f"{o.name} = {precise(problem, o.name, value)}"
+        for o, value in zip(problem.objectives, member.vector, strict=True)
+        if o.role is ObjectiveRole.OBJECTIVE and o.name not in secret_objectives(problem)
+    )
+
+
+def attempt_lines(problem: Problem, attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """Return one line for each attempt: what it changed, and the difference of its rewards from those of the parent."""
+    return tuple(f"#{each.child.number} {_change(problem, each)}: {_outcome(problem, each)}" for each in attempts)
+
+
+def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
+    if member.number in shown:
+        return f"program {member.number}"
+    return f"program {member.number}, {objectives_text(problem, member) if member.rewards else 'which failed'}"
+
+
+def _change(problem: Problem, attempt: Attempt) -> str:
+    origin = "from scratch" if attempt.parent is None else f"from #{attempt.parent.number}"
+    if words := words_of(attempt.completion):
+        return f"{origin}, {words}"
+    if attempt.parent is None:
+        return origin
+    old, new = (Counter(blocks_text(problem, each.program).split("\n")) for each in (attempt.parent, attempt.child))
+    return f"{origin}, {max((old - new).total(), (new - old).total())} lines changed"
+
+
+def words_of(completion: str) -> str:
+    """Return the first paragraph that an answer has in front of its program, in one line; empty if there is none."""
+    text = after_reasoning(completion).strip()
+    mark = _ANSWER.search(text)
+    if mark is None and is_program(text):
+        return ""
+    paragraph = text[: mark.start() if mark else None].strip().partition("\n\n")[0]
+    return bounded(printable(" ".join(paragraph.split())), _MOST_WORDS).replace("\n", " ").rstrip(":. ")
+
+
+def _outcome(problem: Problem, attempt: Attempt) -> str:
+    child, parent = attempt.child, attempt.parent
+    if child.failure is not None:
+        return f"failed, {bounded(headline(child.failure, problem, placed=False), _MOST_FAILURE_CHARS)}"
+    if parent is None or parent.rewards is None or child.rewards is None:
+        return objectives_text(problem, child)
+    changes = [
+        f"{o.name} {new - old:+.3g}"
+        for o, old, new in zip(problem.objectives, parent.rewards, child.rewards, strict=True)
+        if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
+    ]
+    return ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"
