@@ -18,6 +18,7 @@ from speciate.prompts.rejection import Reason, rejected
 _FILE: Final = heading("")[:12]
 _TRIES: Final = 10
 _PASSIVE: Final = (ast.Expr, ast.Pass)
+_SHOWN_CHARACTERS: Final = 120
 _KEPT_TREES: Final = 4
 _KEPT_CHARACTERS: Final = 32 << 10  # a tree takes a few hundred times the memory of its text
 
@@ -29,7 +30,8 @@ def parse_python(text: str) -> ast.Module | Failure:
         try:
             return _tree(text)
         except SyntaxError as error:
-            return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}")
+            source = f"\n{error.text.strip()[:_SHOWN_CHARACTERS]}" if error.text else ""
+            return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}{source}")
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
             # Null bytes, surrogates, too many digits, nesting deeper than the parser's stack.
             return rejected(Reason.SYNTAX_ERROR, f"the parser gave up: {type(error).__name__}")

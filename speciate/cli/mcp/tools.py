@@ -224,7 +224,8 @@ class _Tools:
             records = {record.number: record for record in await asyncio.gather(*waits)}
         results = []
         for receipt in receipts:
-            outcome = receipt.model_dump(mode="json", exclude={"index"}, exclude_defaults=True)
+            known = {"index"} if receipt.number is None else {"index", "reason"}  # the record has the reason, too
+            outcome = receipt.model_dump(mode="json", exclude=known, exclude_defaults=True)
             results.append(outcome | (_result(records[receipt.number]) if receipt.number else {}))
         return {"results": results}
 

@@ -56,7 +56,7 @@ def test_an_external_run_waits_for_proposals_and_its_unlock_names_the_author(lab
     assert [(one["status"], one["number"]) for one in receipts] == [
         ("accepted", 2), ("accepted", 3), ("rejected", 4), ("accepted", 5), ("refused", None),
     ]  # fmt: skip
-    assert "syntax" in receipts[2]["reason"].lower()
+    assert receipts[2]["reason"] == "syntax_error: line 1: invalid syntax\nx = = 3"
     assert "no candidate 99" in receipts[4]["reason"]
     assert result(lab, run, 2)["state"] == "pending"
     lab.work()
