@@ -19,6 +19,7 @@ from speciate import __version__
 from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
 from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem as Definition
 from speciate.domain.run import RunSpec
 from speciate.problems.loader import known_problems, load_problem
@@ -108,18 +109,16 @@ class _Tools:
         record, hidden = run.record, await self._hidden(run)
         facts = record.model_dump(mode="json", include={"name", "state", "reason", "reached", "unlocked"})
         best = record.best and {"number": record.best.number, "rewards": _seen(record.best.rewards, hidden)}
-        return (
-            {"run": str(record.id)}
-            | facts
-            | {
-                "problem": f"{record.problem}@{record.problem_version}",
-                "policy": f"{record.policy}@{record.policy_version}",
-                "evaluations": record.spent.evaluations,
-                "budget": record.spec.budget.model_dump(mode="json", exclude_none=True),
-                "best": best,
-                "page": run.url,
-            }
-        )
+        return {
+            "run": str(record.id),
+            **facts,
+            "problem": f"{record.problem}@{record.problem_version}",
+            "policy": f"{record.policy}@{record.policy_version}",
+            "evaluations": record.spent.evaluations,
+            "budget": record.spec.budget.model_dump(mode="json", exclude_none=True),
+            "best": best,
+            "page": run.url,
+        }
 
     def _client(self) -> AsyncClient:
         return AsyncClient(self._url, project=self._project)
@@ -150,8 +149,12 @@ class _Tools:
                 definition, name = version.definition, f"{version.definition.slug}@{version.version}"
                 targets = (await client.problem_unlocks(version.id)).targets
                 firsts = {each.target: each.first.policy_label for each in targets if each.first is not None}
-        facts = {"title", "description", "kind", "language", "objectives", "targets", "limits", "seed_program"}
-        return {"problem": name} | definition.model_dump(mode="json", include=facts) | {"first_reached_by": firsts}
+        shown = {"title", "description", "kind", "language", "objectives", "targets", "limits", "seed_program"}
+        facts = definition.model_dump(mode="json", include=shown)
+        for objective in facts["objectives"]:
+            if objective["role"] != ObjectiveRole.CONSTRAINT:
+                del objective["limit"]
+        return {"problem": name, **facts, "first_reached_by": firsts}
 
     async def list_runs(self, state: Literal["running", "paused", "completed", "any"] = "running") -> Json:
         """List runs, newest first. Any running one takes proposals."""
@@ -229,13 +232,8 @@ class _Tools:
             results.append(outcome | (_result(records[receipt.number]) if receipt.number else {}))
         return {"results": results}
 
-    async def result(
-        self,
-        run: Run,
-        number: Annotated[int, Field(ge=1, description="Number of the candidate.")],
-        wait_s: Wait = 120.0,
-    ) -> Json:
-        """Return the result of a proposal by its number."""
+    async def result(self, run: Run, number: Annotated[int, Field(ge=1)], wait_s: Wait = 120.0) -> Json:
+        """Return the result of a proposal by the number of its candidate."""
         async with self._run(run) as handle:
             return _result(await handle.proposal(number, wait_s=wait_s))
 

@@ -249,11 +249,9 @@ class Proposals(ScopedStore):
 
 def _detail(candidate: CandidateDetail, problem: Problem) -> str | None:
     """Return what a proposer needs of a failure's text: of a traceback, the message and its place in the program."""
-    if candidate.failure is None:
+    if (kind := candidate.failure) is None:
         return None
-    cause = cause_of(
-        Failure(candidate.failure, candidate.failure_reason or "", candidate.failure_detail or ""), problem
-    )
+    cause = cause_of(Failure(kind, candidate.failure_reason or "", candidate.failure_detail or ""), problem)
     return "\n".join(filter(None, (cause.message, cause.place)))
 
 

@@ -102,7 +102,9 @@ class WorseOnRepetition(ToyEvaluator):
         repeated = [self.evaluated.count(program) for program in programs]
         found = super().evaluate(problem, programs, seeds=seeds)
         return [
-            one if one.rewards is None else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]))
+            one
+            if one.rewards is None
+            else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]), artifacts={"output": "[8]", "note": "n"})
             for one, n in zip(found, repeated, strict=True)
         ]
 
@@ -119,6 +121,8 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert found["refuted"] == told
     child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
     assert (child["targets"], child["refuted"], child["repeats"]) == (["half"], told, [{"x": 7.0, "y": 1.0}])
+    assert (found["feedback"], child["artifacts"]["output"]) == ({"note": "n"}, "[8]")
+    assert "independent of seed and time" in found["next"]
     path = f"/v1/runs/{run}/candidates"
     assert lab.api.get(f"{path}?target=both").json()["items"] == []
     assert [one["refuted"] for one in lab.api.get(f"{path}?target=half").json()["items"]] == [told]
