@@ -17,8 +17,8 @@ EXTERNAL: Final = "external"
 
 MUTATOR: Final = "mutator"
 """Name of the policy that edits programs at random; every project has it."""
-PROGRAM_MUTATOR: Final = "program_mutator"
-"""Kind of policies that edit programs at random."""
+WITHOUT_MODEL: Final = frozenset({"polish", "program_mutator"})
+"""Kinds of policies that edit programs, whatever a prompt says."""
 
 
 class PromptFormat(StrEnum):
@@ -210,7 +210,7 @@ class Policy(Value):
     @property
     def reads_prompts(self) -> bool:
         """True if words in a prompt can change its answers."""
-        return self.codec is None and self.kind != PROGRAM_MUTATOR
+        return self.codec is None and self.kind not in WITHOUT_MODEL
 
     @property
     def writes_text(self) -> bool:

@@ -19,6 +19,7 @@ KINDS: Final[dict[str, str]] = {
     "embedded": "speciate.policies.embedded",
     "external": "speciate.policies.external",
     "openai_compatible": "speciate.policies.openai_compatible",
+    "polish": "speciate.policies.polish",
     "program_mutator": "speciate.policies.program_mutator",
     "scripted": "speciate.policies.scripted",
 }

@@ -11,19 +11,15 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.files import heading_in
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
-from speciate.domain.values import storable
 from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.mutators.answers import shown
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
-from speciate.prompts.text import fenced
-
-_ANSWER_END: Final = "</answer>"
 
 
 class ProgramMutator:
@@ -61,22 +57,13 @@ class ProgramMutator:
         # Every operator maps programs to programs and documents to documents.
         is_python = read_source(programs[0]).is_python
         children = (self._child(programs, others, scratch, rng) for _ in range(self._answers))
-        return Completion(f"\n{SEPARATOR}\n".join(_shown(child, is_python=is_python) for child in children))
+        return Completion(f"\n{SEPARATOR}\n".join(shown(child, is_python=is_python) for child in children))
 
     def _child(self, programs: Sequence[str], others: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
         edits = self._options.proposal_edits if scratch else 1
         while rng.random() < self._options.second_edit:
             edits += 1
         return child_of(programs, self._options, edits, rng, others, heavy=scratch)
-
-
-def _shown(program: str, *, is_python: bool) -> str:
-    program = storable(program)
-    if is_python:
-        return fenced(program, "python")
-    if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files must be fenced
-        return fenced(program)
-    return f"<answer>\n{program}\n{_ANSWER_END}"
 
 
 KIND: Final = PolicyKind(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from speciate.prompts.state import Attempt, SearchState
 from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.failures import RecentFailures
 from speciate.runs.guidance import Adviser, latest_of
+from speciate.runs.relatives import Relatives
 from speciate.runs.stored_population import SEED_NUMBER
 from speciate.search.strategy import PopulationView, Selection, Strategy
 
@@ -152,6 +154,7 @@ def plan_requests(
     """
     chooser, problem = PolicyChooser(context, work), context.problem
     members = prompter.members(selections)
+    relatives, taken = Relatives(work, context), Counter[tuple[int, ...]]()
     planned = []
     for selection, answers in zip(selections, answers_per_prompt(lease, context), strict=True):
         position = chooser.pick(selection.role, answers, rng)
@@ -166,7 +169,10 @@ def plan_requests(
             seed_program=problem.seed_program,
             keep_tokens=context.spec.keeps_tokens,
             others=shown_prompt.inspirations,
+            relatives=partial(relatives.of, selection.parents[:1]),
+            earlier=taken[selection.parents[:1]],
         )
+        taken[selection.parents[:1]] += answers
         planned.append(PlannedRequest(selection, position, policy, request, shown_prompt.advice))
     latest = latest_of(lease)
     if latest is not None and any(plan.selection.role is PolicyRole.MUTATE for plan in planned):

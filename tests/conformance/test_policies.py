@@ -26,6 +26,13 @@ class TestProgramMutator(PolicyClientConformance):
         return build_client(Policy(slug="mutator", kind=self.kind, answers_per_rollout=2))
 
 
+class TestPolisher(PolicyClientConformance):
+    kind = "polish"
+
+    def make_client(self) -> PolicyClient:
+        return build_client(Policy(slug="polish", kind=self.kind, answers_per_rollout=2))
+
+
 class TestScriptedCompletions(PolicyClientConformance):
     kind = "scripted"
 
@@ -97,6 +104,6 @@ class TestEmbedded(PolicyClientConformance):
 
 
 def test_every_kind_is_covered() -> None:
-    suites = (TestProgramMutator, TestScriptedTemplate, TestOpenAICompatibleChat, TestEmbedded)
+    suites = (TestProgramMutator, TestPolisher, TestScriptedTemplate, TestOpenAICompatibleChat, TestEmbedded)
     covered = {suite.kind for suite in suites} | {EXTERNAL}  # never asked
     assert covered == set(KINDS)

@@ -1,0 +1,81 @@
+"""Polish the numbers of programs, without a model: a numerical optimizer whose steps are candidates of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.rollout import Completion
+from speciate.domain.values import Value
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.mutators.answers import shown
+from speciate.policies.mutators.children import child_of
+from speciate.policies.mutators.options import ProgramMutatorOptions
+from speciate.policies.mutators.polishing import polished, scattered
+from speciate.policies.mutators.reading import read_source
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.fences import SEPARATOR
+
+_EDITS = ProgramMutatorOptions()
+
+
+class PolishOptions(Value):
+    """Options of ``polish``."""
+
+    step: float = Field(default=0.1, gt=0, le=10)
+    """First step of a float, as a share of its value."""
+
+
+class Polisher:
+    """Client that changes numbers of the first parent, or all numbers of the seed program; costs no tokens.
+
+    A program without numbers is edited as ``program_mutator`` does.
+    """
+
+    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        self._options = client_options(policy, PolishOptions)
+        self._answers = policy.answers_per_rollout
+
+    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
+        return 0
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Answer every request from its own seed and relatives alone."""
+        return [self._answer(request) for request in requests]
+
+    def ping(self) -> str:
+        return "polish needs no endpoint"
+
+    def _answer(self, request: SampleRequest) -> SampleResult:
+        scratch = request.role is PolicyRole.PROPOSE or not request.parents
+        program = request.seed_program if scratch else request.parents[0].program
+        if not program.strip():
+            raise PolicyUnavailableError(
+                "polish only changes the numbers of programs, and this problem has no seed program.",
+                remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
+            )
+        children = self._children(program, request, scratch=scratch)
+        is_python = read_source(program).is_python
+        texts = [shown(child, is_python=is_python) for child in children]
+        starts = range(0, len(texts), self._answers)
+        return SampleResult(tuple(Completion(f"\n{SEPARATOR}\n".join(texts[i : i + self._answers])) for i in starts))
+
+    def _children(self, program: str, request: SampleRequest, *, scratch: bool) -> list[str]:
+        count, rng = request.n * self._answers, np.random.default_rng(request.seed)
+        if scratch:
+            children = [scattered(program, self._options.step, rng) for _ in range(count)]
+        else:
+            relatives, number = request.relatives(), request.parents[0].number
+            most = request.earlier + count
+            children = polished(program, number, relatives, most, self._options.step, request.seed)[request.earlier :]
+        edited = (child_of([program], _EDITS, 1, rng, heavy=scratch) for _ in range(count))
+        return [*(child for child in children if child != program), *edited][:count]
+
+
+KIND = PolicyKind(
+    Polisher, "a numerical optimizer of the numbers in programs, without a model", reads_prompts=False, immediate=True
+)
