@@ -39,10 +39,10 @@ def test_only_the_marked_region_is_shown() -> None:
     problem = load_problem(bundled()["circle-packing-26"])
     parent = Individual(7, problem.seed_program, (1.7, 0.01, 0.6, 0.0))
     user = prompt(problem, parent).user
-    assert "def centres()" in user
+    assert "def circles()" in user
     assert "def relax" not in user
-    assert "do not define them: largest_radii, relax, ring, solve." in user
-    assert "that defines centres" in user
+    assert "do not define them: circles_at, largest_radii, relax, ring, solve." in user
+    assert "that defines circles" in user
     assert "sum_of_radii = 1.7 (higher is better)" in user
     assert "overlap = 0 (lower is better)" in user
 
@@ -67,7 +67,7 @@ def test_the_most_frequent_failure_is_one_line(problem: Callable[..., Problem]) 
 
 
 OPENINGS: Final = {
-    "circle-packing-26": "def centres():",
+    "circle-packing-26": "def circles():",
     "online-bin-packing": "def priority(item, rooms):",
     "planck-radiation": "def formula(omega, temperature):",
     "relativistic-energy": "def formula(mass, speed, light):",

@@ -38,7 +38,11 @@ def samples() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def problems() -> dict[str, Problem]:
-    return {slug: load_problem(path) for slug, path in bundled().items()}
+    found = {slug: load_problem(path) for slug, path in bundled().items()}
+    # When the completions were sampled, the marked function had another name.
+    packing = found["circle-packing-26"]
+    seed = packing.seed_program.replace("circles()", "centres()")
+    return {**found, packing.slug: packing.model_copy(update={"seed_program": seed})}
 
 
 def reasons_of_completion(sampled: dict[str, Any], problem: Problem) -> list[str | None]:

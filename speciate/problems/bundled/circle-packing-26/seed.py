@@ -41,21 +41,25 @@ def largest_radii(points):
     return radii
 
 
+def circles_at(points):
+    """Return circles at N points of the square: what is missing is added on a ring, what is outside is moved in."""
+    points = [[min(max(value, 0.0), 1.0) for value in point] for point in (points + ring(N, 5.5, 0.0))[:N]]
+    return [[x, y, radius] for (x, y), radius in zip(points, largest_radii(points), strict=True)]
+
+
 # EVOLVE-BLOCK-START
-def centres():
+def circles():
     points = ring(1, 0.0, 0.0) + ring(8, 1.5, 0.0) + ring(17, 3.6, 0.1)
     radii = [0.05] * len(points)
     relax(points, radii, 0.4, 2.0, 0.2, 0.1)
     relax(points, radii, 0.4, 2.0, 0.2, 0.1)
     relax(points, radii, 0.4, 2.0, 0.2, 0.1)
     relax(points, radii, 0.4, 2.0, 0.2, 0.1)
-    return points
+    return circles_at(points)
 
 
 # EVOLVE-BLOCK-END
 
 
 def solve():
-    points = (centres() + ring(N, 5.5, 0.0))[:N]
-    points = [[min(max(value, 0.0), 1.0) for value in point] for point in points]
-    return [[x, y, radius] for (x, y), radius in zip(points, largest_radii(points), strict=True)]
+    return circles()

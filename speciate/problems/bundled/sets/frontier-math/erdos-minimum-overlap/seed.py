@@ -1,9 +1,15 @@
 """A symmetric step function: high in the middle, with shoulders."""
 
-STEPS = 50
+
+def sampled(height, steps):
+    """Return the heights at the middles of the steps, between 0 and 1."""
+    return [min(max(height((2 * i + 1) / steps - 1), 0.0), 1.0) for i in range(steps)]
 
 
 # EVOLVE-BLOCK-START
+STEPS = 50
+
+
 def height(x):
     """Return the height at x from -1 to 1; 0 is the middle."""
     x = abs(x)
@@ -14,8 +20,8 @@ def height(x):
     return 0.3
 
 
-# EVOLVE-BLOCK-END
-
-
 def solve():
-    return [min(max(height((2 * i + 1) / STEPS - 1), 0.0), 1.0) for i in range(STEPS)]
+    return sampled(height, STEPS)
+
+
+# EVOLVE-BLOCK-END

@@ -7,12 +7,12 @@ def score(size, since_use, since_insertion, uses):
     return 1.0 * since_insertion + 0.05 * since_use + 0.1 * size - 0.5 * uses
 
 
-# EVOLVE-BLOCK-END
-
-
 def evict(caches):
     """Return, for each cache, the positions of the objects that leave: highest scores first, until there is room."""
     return [leaving(needed, objects) for needed, objects in caches]
+
+
+# EVOLVE-BLOCK-END
 
 
 def leaving(needed, objects):

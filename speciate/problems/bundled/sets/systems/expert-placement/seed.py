@@ -19,12 +19,12 @@ def assign(loads, copies, placed):
     return devices
 
 
-# EVOLVE-BLOCK-END
-
-
 def place(models):
     """Return a placement for each model; experts that do not fit go where there is room."""
     return [repaired(assign(loads, copies_of(loads), placed)) for loads, placed in models]
+
+
+# EVOLVE-BLOCK-END
 
 
 def repaired(devices):

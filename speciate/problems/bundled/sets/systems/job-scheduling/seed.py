@@ -7,9 +7,9 @@ def urgency(waited, duration, left, length):
     return 1.0 * waited - 0.2 * duration - 0.05 * left + 0.01 * length / duration
 
 
-# EVOLVE-BLOCK-END
-
-
 def pick(queues):
     """Return, for each queue, the position of the most urgent job."""
     return [max(range(len(jobs)), key=lambda i: urgency(*jobs[i], len(jobs))) for jobs in queues]
+
+
+# EVOLVE-BLOCK-END

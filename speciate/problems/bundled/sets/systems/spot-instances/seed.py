@@ -12,9 +12,9 @@ def instance(work, ticks, present, starting, available):
     return 0
 
 
-# EVOLVE-BLOCK-END
-
-
 def choose(jobs):
     """Return the instance of each job."""
     return [instance(*job) for job in jobs]
+
+
+# EVOLVE-BLOCK-END
