@@ -68,14 +68,13 @@ def plan_asks(
     batch: int,
     hinted: bool,
     parents: Sequence[int] = (),
-    best: int | None = None,
     own: int | None = None,
 ) -> list[Ask]:
     """Return prompts as the run's own policies would receive them; ``policy`` determines the form of the answers.
 
     The run's seed and the ``ids`` of the prompts determine all random choices; ``batch`` is the clock of the search.
     The strategy selects the parents, unless the proposer names some. Where it would have a program written from
-    scratch, the best feasible candidate ``best`` is changed instead. If the proposer's latest candidate ``own`` failed,
+    scratch, the best feasible candidate is changed instead. If the proposer's latest candidate ``own`` failed,
     the first prompt asks to repair it.
 
     Raises:
@@ -86,6 +85,7 @@ def plan_asks(
     prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
     requested = _selection(context, work, parents) if parents else None
+    best, _ = work.standing(context.run_id)
     selections = []
     for rng in rngs:
         selection = requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng)

@@ -91,7 +91,6 @@ class Proposals(ScopedStore):
             batch=run.batches,
             hinted=run.hinted,
             parents=parents,
-            best=run.best_number,
             own=run.own,
         )
         self._insert_asks(run_id, asks)

@@ -1,6 +1,6 @@
 -- run_state: State of a run, its clock, whether its prompts have advice, and the latest candidate of an author unless a
 -- prompt has shown it for a change; it is looked for among the last 1,000 candidates.
-SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted, best_number, {left} AS evaluations_left,
+SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted, {left} AS evaluations_left,
   (SELECT CASE WHEN NOT EXISTS (SELECT FROM asks a WHERE a.run_id = g.run_id AND a.parents[1] = c.number)
      THEN c.number END
    FROM candidates c JOIN rollouts r ON r.id = c.rollout_id

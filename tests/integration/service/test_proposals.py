@@ -167,7 +167,7 @@ def test_a_failure_of_its_own_is_offered_for_repair_once_and_to_its_author_only(
     (other,) = lab.stores.proposals.ask(run, policy, count=1, author="another agent") or ()
     assert other.parents[0].number != 3
     first, second = lab.api.post(f"/v1/runs/{run}:ask", {"count": 2}).json()["items"]
-    assert "repair it" in first["user"]
+    assert "Fix this first" in first["user"]
     assert ([one["number"] for one in first["parents"]], [one["number"] for one in first["inspirations"]]) == ([3], [2])
     again = lab.api.post(f"/v1/runs/{run}:ask", {}).json()["items"]
     assert {ask["parents"][0]["number"] for ask in (second, *again)} <= {1, 2}
