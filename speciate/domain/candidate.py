@@ -168,6 +168,8 @@ class Proposal:
     """ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None."""
     shape: str | None = None
     """Digest of its syntax tree, if it was computed on reading; otherwise its evaluation computes it."""
+    note: str = ""
+    """What reading changed in the answer, which its result tells; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ class Candidate:
     def is_reusable(self) -> bool:
         """True if other runs may reuse its result: it is complete, and this run measured it."""
         whole = self.evaluation.rewards is not None and self.evaluation.stopped_at is None
-        return whole and self.duplicate_of is None and self.reused_from is None
+        return whole and self.duplicate_of is None and self.reused_from is None and not self.proposal.note
 
     @property
     def individual(self) -> Individual:

@@ -19,7 +19,15 @@ from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
-from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
+from speciate.prompts.diff import (
+    MARK,
+    apply_edit,
+    apply_edits,
+    is_unified_diff,
+    read_edits,
+    read_hunks,
+    tolerating_fences,
+)
 from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
@@ -32,7 +40,7 @@ from speciate.prompts.program_files import (
     syntax_failure,
     with_files,
 )
-from speciate.prompts.protected import keep_protected, protected_digest
+from speciate.prompts.protected import Kept, keep_protected, protected_digest
 from speciate.prompts.python_source import (
     complete_part,
     defined_names,
@@ -68,6 +76,7 @@ _REASONING_REMEDY: Final = (
     "Start the endpoint without a reasoning parser (llama.cpp: --reasoning-format none; vLLM: without"
     " --reasoning-parser), or have the model think less."
 )
+_UNDONE: Final = "Changes outside of the EVOLVE-BLOCKs were undone, and new imports and helpers moved into them:"
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
 
@@ -78,6 +87,8 @@ class Answer:
     program: str
     """Program text (or data document); empty if a rejected one cannot be stored."""
     failure: Failure | None = None
+    note: str = ""
+    """What reading changed: text outside of the EVOLVE-BLOCKs, for the author; empty if nothing."""
 
 
 def parse_completion(
@@ -105,8 +116,9 @@ def parse_completion(
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
-    if not raw:
-        raw = [_nothing_read(body, problem, len(text))]
+    if not raw and base is not None and problem.is_python and (hunks := read_hunks(body)):
+        raw = [apply_edits(base, hunks, apply_to_files if problem.many_files else apply_edit)]
+    raw = raw or [_nothing_read(body, problem, len(text))]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
     if cut and len(raw) <= limit:
         answers[-1] = _explain_cut(_shortened(raw[-1], answers[-1], base, problem), policy)
@@ -118,7 +130,7 @@ def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
     if problem.kind is not ProblemKind.DATA and is_unified_diff(text):
-        detail = "a unified diff cannot be applied: answer with SEARCH/REPLACE blocks or with the whole program"
+        detail = "this unified diff cannot be read: answer with SEARCH/REPLACE blocks or with the whole program"
         return rejected(Reason.DIFF_MALFORMED, detail)
     if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
         return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
@@ -347,17 +359,18 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
     restored = _restored(raw, base, problem)
     if isinstance(restored, Failure):
         return Answer(raw, restored)
-    program = restored
+    program = restored.text
     if problem.kind is ProblemKind.DATA:
-        program = restored.strip()
+        program = program.strip()
     elif base is None:
-        program = restored.lstrip("\n").rstrip() + "\n"
+        program = program.lstrip("\n").rstrip() + "\n"
     # Check again, because text of the parent was merged in.
     if failure := _unstorable(program):
         return Answer("", failure)
-    if not program.strip():
+    if not raw.strip() or not program.strip():
         return Answer("", _no_answer(problem, "the answer is empty"))
-    return Answer(program, _left_out(raw, program, base, problem) or _syntax(program, problem))
+    failure = _left_out(raw, program, base, problem) or _syntax(program, problem, raw)
+    return Answer(program, failure, restored.difference and f"{_UNDONE} {restored.difference}")
 
 
 def _repaired(raw: str, problem: Problem) -> str:
@@ -377,31 +390,34 @@ def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Fai
     return rejected(Reason.CODE_LEFT_OUT, f"this line stands for code that the answer leaves out: {line}")
 
 
-def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:
+def _restored(raw: str, base: str | None, problem: Problem) -> Kept | Failure:
     if problem.kind is ProblemKind.DATA:
-        return raw
+        return Kept(raw)
     whole = _completed(raw, base or "", problem)
     if base is None or isinstance(whole, Failure) or not blocks_or_none(problem.seed_program):
         return whole
-    if protected_digest(whole) != protected_digest(problem.seed_program):
+    if protected_digest(whole.text) != protected_digest(problem.seed_program):
         return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
     return whole
 
 
-def _completed(raw: str, base: str, problem: Problem) -> str | Failure:
+def _completed(raw: str, base: str, problem: Problem) -> Kept | Failure:
     if not problem.many_files:
         return keep_protected(base, raw)
     whole = with_files(base, raw, problem)
     return whole if isinstance(whole, Failure) else keep_files_protected(base, whole)
 
 
-def _syntax(program: str, problem: Problem) -> Failure | None:
+def _syntax(program: str, problem: Problem, sent: str = "") -> Failure | None:
+    """Return the syntax error of a program, with its line in the text as sent if that has the error, too."""
     if not problem.is_python:
         return None
     if problem.many_files:
         return syntax_failure(program)
-    tree = read_python(program)
-    return tree if isinstance(tree, Failure) else None
+    if not isinstance(tree := read_python(program), Failure):
+        return None
+    own = read_python(textwrap.dedent(sent))
+    return own if isinstance(own, Failure) else tree
 
 
 def program_failure(program: str, problem: Problem) -> Failure | None:

@@ -55,7 +55,7 @@ def with_files(base: str, answer: str, problem: Problem) -> str | Failure:
     return program
 
 
-def keep_files_protected(base: str, program: str) -> str | Failure:
+def keep_files_protected(base: str, program: str) -> Kept | Failure:
     """Return the program with everything outside of the base's EVOLVE-BLOCKs restored, whole files included.
 
     Both texts hold all files of a program. A base without regions protects nothing; see ``keep_protected``.
@@ -76,7 +76,9 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
         sections[name] = outcome.text
         difference = difference or (outcome.difference and f"{name}: {outcome.difference}")
     program = text_of_sections(sections)
-    return rejected(Reason.PROTECTED_REGION_CHANGED, difference) if difference and sections == before else program
+    if difference and sections == before:
+        return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
+    return Kept(program, difference)
 
 
 def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:

@@ -31,28 +31,24 @@ class Kept(NamedTuple):
 
     text: str
     difference: str = ""
-    """What the restored text replaced, for people; empty if nothing."""
+    """What the restored text replaced or what moved, for people; empty if nothing."""
 
 
-def keep_protected(base: str, child: str) -> str | Failure:
+def keep_protected(base: str, child: str) -> Kept | Failure:
     """Return the child with every byte outside of the base's regions as in the base.
 
     Accepted forms: the whole program with markers; the whole program without markers, if the place of everything in it
     is certain; the marked regions alone; and, for a base with one region, only its content. Changes of protected text
-    are undone, and new imports move into a region. A base without regions protects nothing, and its child may not add
-    markers, because a policy must not decide what its descendants may change.
+    are undone, and new imports and definitions that a region uses move into it. A base without regions protects
+    nothing, and its child may not add markers, because a policy must not decide what its descendants may change.
 
     The failure is ``protected_region_changed``: the place of some text is not certain, or only protected text was
     changed.
     """
     restored = restore(base, child)
-    if isinstance(restored, Failure):
-        return restored
-    return (
-        rejected(Reason.PROTECTED_REGION_CHANGED, restored.difference)
-        if restored.difference and restored.text == base
-        else restored.text
-    )
+    if isinstance(restored, Kept) and restored.difference and restored.text == base:
+        return rejected(Reason.PROTECTED_REGION_CHANGED, restored.difference)
+    return restored
 
 
 def restore(base: str, child: str) -> Kept | Failure:
@@ -66,11 +62,11 @@ def restore(base: str, child: str) -> Kept | Failure:
         pieces = outside_of(child, blocks_or_none(child)) if not isinstance(contents, Failure) else []
         equal = not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside_of(base, blocks))
     else:
-        plain = without_markers(child)
-        contents = _unmarked(outside_of(base, blocks), plain)
-        equal = contents is not None
+        plain, outside = without_markers(child), outside_of(base, blocks)
+        contents, equal = _unmarked(outside, plain), True
         if contents is None:
             contents = _assigned(base, blocks, plain)
+            equal = defined_names(plain).isdisjoint(defined_names("".join(outside)))
         if contents is None:
             contents = _inside_alone(base, blocks, plain)
             equal = True
@@ -106,12 +102,14 @@ def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failu
         broken = isinstance(read_python(with_contents(base, blocks, contents)), Failure)
         return contents if broken else failure
     outside = [node for node in new.body if not _is_inside(node, own)]
-    lines = _new_imports(outside, [node for node in old.body if not _is_inside(node, blocks)], "".join(contents))
-    moved = None if lines is None else _with_lines(base, blocks, contents, lines)
+    old_outside = [node for node in old.body if not _is_inside(node, blocks)]
+    used = set(re.findall(r"\w+", "".join(contents)))
+    helpers = _new_definitions(child, outside, frozenset[str]().union(*map(bound_by, old.body)), used)
+    lines = _new_imports(outside, old_outside, used)
+    moved = None if lines is None else _with_lines(base, blocks, contents, [*lines, *helpers])
     if moved is None:
         return failure
-    added = frozenset[str]().union(*map(bound_by, outside))
-    missing = names_of(with_contents(base, blocks, moved)).free & added
+    missing = names_of(with_contents(base, blocks, moved)).free & frozenset[str]().union(*map(bound_by, outside))
     if missing:
         names = ", ".join(sorted(missing))
         detail = f"{names} is defined outside of the EVOLVE-BLOCKs: define inside of them what they use"
@@ -119,21 +117,32 @@ def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failu
     return moved
 
 
+def _new_definitions(child: str, nodes: Sequence[ast.stmt], old: frozenset[str], used: set[str]) -> list[str]:
+    """Return the texts of statements that bind new names which are used; adds the words that they use themselves."""
+    texts, lines = list[str](), lines_of(child)
+    for node in reversed(nodes):
+        names = bound_by(node)
+        if not isinstance(node, ast.Import | ast.ImportFrom) and names.isdisjoint(old) and names & used:
+            start = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+            texts.insert(0, "".join(lines[start - 1 : node.end_lineno]).rstrip("\n"))
+            used |= set(re.findall(r"\w+", texts[0]))
+    return texts
+
+
 def _is_inside(node: ast.stmt, blocks: Sequence[Block]) -> bool:
     return any(block.start < node.lineno < block.end for block in blocks)
 
 
-def _new_imports(nodes: Sequence[ast.stmt], old: Sequence[ast.stmt], uses: str) -> list[str] | None:
-    """Return imports that the old statements lack and a text uses; None if one rebinds a protected name."""
+def _new_imports(nodes: Sequence[ast.stmt], old: Sequence[ast.stmt], used: set[str]) -> list[str] | None:
+    """Return imports that the old statements lack and that are used; None if one rebinds a protected name."""
     keys = {key for node in old for _, key, _ in _imports(node)}
     protected = frozenset[str]().union(*map(bound_by, old))
-    words = set(re.findall(r"\w+", uses))
     lines: list[str] = []
     for name, key, line in (each for node in nodes for each in _imports(node)):
         if key not in keys and key[0] != "__future__":
             if name in protected or name == "*":
                 return None
-            if name in words:
+            if name in used:
                 lines.append(line)
     return lines
 
@@ -170,7 +179,7 @@ def _with_lines(base: str, blocks: Sequence[Block], contents: list[str], lines: 
         return contents
     if margins[place] and len(blocks) > 1:
         return None
-    front = "".join(f"{margins[place]}{line}\n" for line in lines)
+    front = textwrap.indent("".join(f"{line}\n" for line in lines), margins[place])
     return [*contents[:place], front + contents[place], *contents[place + 1 :]]
 
 
@@ -227,7 +236,7 @@ def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | Non
                 seen |= names & own
         end = node.end_lineno or node.lineno
     defined = {node.name for node in inside if isinstance(node, DEFINITIONS)}
-    imports = _new_imports(new.body, outside, "".join(parts))
+    imports = _new_imports(new.body, outside, set(re.findall(r"\w+", "".join(parts))))
     if imports is None or not parts or (defined and not defined & seen):
         return None
     return ["".join(f"{line}\n" for line in imports) + "".join(parts).strip("\n") + "\n"]

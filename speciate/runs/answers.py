@@ -94,6 +94,7 @@ def proposals_of(answers: Sequence[Answer], selection: Selection, rollout: int, 
             answer=position,
             failure=answer.failure,
             advice=advice,
+            note=answer.note,
         )
         for position, answer in enumerate(answers)
     ]

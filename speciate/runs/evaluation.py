@@ -22,6 +22,8 @@ from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
 
+_NOTE = "answer"
+"""Name of the feedback that says what reading changed in an answer."""
 _MAX_DISTANCE = 1e100
 """Range widths that a reward may lie outside its declared range. Sums and products of such numbers are finite."""
 
@@ -71,6 +73,8 @@ class ProgramBatch:
                 candidate = Candidate(number, proposal, Evaluation(failure=proposal.failure))
             elif (result := results.get(number)) is not None:
                 targets, source = _targets(self.context, result), sources.get(number)
+                if proposal.note:
+                    result = replace(result, artifacts={**result.artifacts, _NOTE: proposal.note})
                 candidate = Candidate(number, proposal, result, targets=targets, shape=shape, reused_from=source)
                 earlier |= dict.fromkeys(digests, candidate)
             else:

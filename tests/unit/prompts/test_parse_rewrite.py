@@ -136,7 +136,10 @@ def test_a_syntax_error_names_the_line_and_keeps_the_text(read: Read) -> None:
     (answer,) = read("```python\nx = 1\ny = = 2\n```")
     assert answer.program == "x = 1\ny = = 2\n"
     assert answer.failure is not None
-    assert answer.failure.detail.startswith("line 2: ")
+    assert answer.failure.detail == "line 2: invalid syntax\ny = = 2"
+    (answer,) = read("```python\ndef inner(:\n    return 1\n```", parent=SEED)  # the line as sent
+    assert answer.failure is not None
+    assert answer.failure.detail == "line 1: invalid syntax\ndef inner(:"
 
 
 def test_m_answers_are_divided_by_separator_lines(read: Read) -> None:
@@ -176,6 +179,13 @@ _IMPORTING = RANDOM.replace("import math\n", "import math, random\n")
 _HELPED = CHILD.replace("import math\n", "import math\n\ndef twice():\n    return 2\n").replace(
     "return 2\n#", "return twice()\n#"
 )
+_CACHED = "WIDTH = 2\n@functools.cache\ndef wide():\n    return WIDTH\n"
+_CHAINED = CHILD.replace("import math\n", f"import functools, math\n{_CACHED}").replace(
+    "return 2\n#", "return wide()\n#"
+)
+_LATE = CHILD.replace("return 2", "return early()").replace(
+    "def solve", "def early():\n    return late()\n\n\ndef late():\n    return 2\n\n\ndef solve"
+)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +213,7 @@ def test_text_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -
         (CHILD.replace("import math\n", "import math\nfrom numpy import *\n"), "added outside of"),
         (SEED + "\nprint(solve())\n", "added outside of the EVOLVE-BLOCKs: print(solve())"),
         (_unmarked(CHILD) + "\nprint(solve())\n", "added"),
-        (_HELPED, "twice is defined outside of the EVOLVE-BLOCKs"),
+        (_LATE, "late is defined outside of the EVOLVE-BLOCKs"),
         ("def solve():\n    return 3\n", "import math"),
         (CHILD + CHILD, "2 EVOLVE-BLOCKs"),
         (CHILD.replace("    return 2\n# EVOLVE-BLOCK-END", "    return 2  # EVOLVE-BLOCK-END"), "marker"),
@@ -228,6 +238,8 @@ def test_changes_outside_of_the_blocks_that_cannot_be_undone_are_refused(read: R
         (_IMPORTING, "import random\ndef inner():\n    return random.random()\n"),
         (_unmarked(_IMPORTING), "import random\ndef inner():\n    return random.random()\n"),
         (_unmarked(_HELPED), "def twice():\n    return 2\n\n\ndef inner():\n    return twice()\n"),
+        (_HELPED, "def twice():\n    return 2\ndef inner():\n    return twice()\n"),
+        (_CHAINED, f"import functools\n{_CACHED}def inner():\n    return wide()\n"),
         (CHILD.replace("math.pi", "math.tau").replace("return 2", "return ("), None),
     ],
 )
@@ -236,7 +248,9 @@ def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text
     if inside is None:
         assert reason(answer) == "syntax_error"
     else:
-        assert answer == Answer(SEED.replace("def inner():\n    return 1\n", inside))
+        assert (answer.program, answer.failure) == (SEED.replace("def inner():\n    return 1\n", inside), None)
+        nothing_undone = text == _unmarked(_HELPED)
+        assert nothing_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs were undone")
 
 
 @pytest.mark.parametrize("edge", ["    \n", "\n", " \n\n\t\n"])

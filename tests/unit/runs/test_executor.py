@@ -179,6 +179,18 @@ def test_a_policy_that_sometimes_finds_something_new_raises_the_alarm_and_goes_o
     assert all("repeat earlier programs: set a temperature above 0" in message for message in messages)
 
 
+def test_what_reading_undid_is_feedback_of_the_candidate() -> None:
+    seed = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\ny = 9\n"
+    answer = "```python\n# EVOLVE-BLOCK-START\nx = 3\n# EVOLVE-BLOCK-END\ny = 2\n```"
+    s = session(toy_spec(6), toy_problem(seed_program=seed), completions=[answer])
+    s.go()
+    child = s.store.members(s.context.run_id, [2])[2]
+    assert child.rewards == (3.0, 9.0)
+    note = "Changes outside of the EVOLVE-BLOCKs were undone, and new imports and helpers moved into them"
+    assert child.artifacts["answer"].startswith(note)
+    assert "missing or changed: y = 9" in child.artifacts["answer"]
+
+
 def test_answers_that_change_only_protected_text_raise_an_alarm_in_its_words() -> None:
     seed = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\ny = 9\n"
     problem = toy_problem().model_copy(update={"seed_program": seed})
