@@ -250,7 +250,8 @@ def _detail(candidate: CandidateDetail, problem: Problem) -> str | None:
     """Return what a proposer needs of a failure's text: of a traceback, the message and its place in the program."""
     if (kind := candidate.failure) is None:
         return None
-    cause = cause_of(Failure(kind, candidate.failure_reason or "", candidate.failure_detail or ""), problem)
+    failure = Failure(kind, candidate.failure_reason or "", candidate.failure_detail or "")
+    cause = cause_of(failure, problem, candidate.program)
     return "\n".join(filter(None, (cause.message, cause.place)))
 
 
