@@ -10,7 +10,7 @@ from tests.support.openai_endpoint import serve as openai_endpoint
 pytestmark = pytest.mark.servers
 
 REFUSED = [
-    ({"kind": "oracle"}, "Kinds: embedded, external, openai_compatible, program_mutator, scripted"),
+    ({"kind": "oracle"}, "Kinds: embedded, external, openai_compatible, polish, program_mutator, scripted"),
     ({"options": {"completions": ["x"], "order": "up"}}, "options.order"),
     ({"options": {}}, "template"),
     ({"kind": "openai_compatible", "options": {}}, "base_url"),
