@@ -33,7 +33,8 @@ _VALUES: dict[str, Any] = {
     "Mapping[str, str]": {"note": "text"},
 }
 _NOT_COLUMNS = {
-    Proposal: {"rollout", "answer", "policy", "version", "advice", "proposed_by"},  # rollout_id and policy_id hold them
+    # Held by rollout_id, policy_id and artifacts.
+    Proposal: {"rollout", "answer", "policy", "version", "advice", "proposed_by", "note"},
     Evaluation: set[str](),
     Candidate: {"proposal", "evaluation"},
 }
