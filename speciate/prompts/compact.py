@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from speciate.domain.candidate import Individual
@@ -22,13 +22,12 @@ from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.policy import Policy, PromptStyle
 from speciate.domain.problem import Problem
-from speciate.domain.rollout import Prompt, TemplateName
+from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.failures import headline
 from speciate.prompts.python_source import defined_names, is_text, read_python
 from speciate.prompts.render import secret_objectives
-from speciate.prompts.template import default_template, requests
 from speciate.prompts.text import bounded, fenced
 
 _SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else, without explanations."
@@ -44,12 +43,6 @@ _MOST_REWARDS: Final = 4
 _MOST_NAMES: Final = 8
 _MOST_EXAMPLES: Final = 3
 _MOST_CALL_CHARS: Final = 200
-
-
-def compact_requests(problem: Problem, name: TemplateName, values: Mapping[str, str]) -> list[str]:
-    """Return the possible requests of a compact prompt; a changed default needs models trained with it."""
-    own = requests(problem.prompts.get(name, ""), values)
-    return own or requests(default_template(f"compact_{name}"), values)
 
 
 def takes_compact(problem: Problem) -> bool:

@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
-from speciate.prompts.compact import compact_prompt, compact_requests, takes_compact
+from speciate.prompts.compact import compact_prompt, takes_compact
 from speciate.prompts.failures import cause_of, lines_text
 from speciate.prompts.instructions import system_values
 from speciate.prompts.render import (
@@ -78,7 +78,7 @@ def build_prompt(
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice, state)
     if policy.prompt_style.is_compact and takes_compact(problem):
-        wordings = compact_requests(problem, writer.wordings, writer.request_values(others=False))
+        wordings = writer.requests(others=False, form="compact_")
         request = wordings[int(rng.integers(len(wordings)))]
         parent = parents[0] if parents else None
         return clipped(compact_prompt(problem, parent, policy, request, state.causes), policy.prompt_tokens)
@@ -93,7 +93,7 @@ def build_prompt(
         causes=() if writer.wordings is TemplateName.REPAIR_REQUESTS else state.causes,
     )
     content = _fitting(writer, content, policy.prompt_tokens)
-    wordings = writer.requests(content)
+    wordings = writer.requests(others=bool(content.others or content.best))
     request = wordings[int(rng.integers(len(wordings)))]
     if content.others:
         order = rng.permutation(len(content.others))
@@ -150,7 +150,8 @@ class _Writer:
         others = [each for each in (*parents, *inspirations) if each.number not in shown]
         return others[: max(len(parents), len(parents) + len(inspirations) - len(shown))]
 
-    def request_values(self, *, others: bool) -> dict[str, str]:
+    def requests(self, *, others: bool, form: str = "") -> list[str]:
+        """Return the possible requests: the problem's own, or the default ones; models may be trained with those."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
         values = {"candidate": word, "others": f"{word}s" if others else "", "target": "", "further": "", "failure": ""}
         if self.parent is not None and self.parent.failure is not None:
@@ -160,14 +161,9 @@ class _Writer:
             values["target"] = next_target(self.problem, self.parent)
             best = objectives_text(self.problem, self._state.best or self.parent)
             values["further"] = "" if values["target"] else best
-        return values
-
-    def requests(self, content: _PromptParts) -> list[str]:
-        values = self.request_values(others=bool(content.others or content.best))
         # An unchecked template may hold no request.
-        return requests(template_of(self.problem, self.wordings), values) or requests(
-            default_template(self.wordings), values
-        )
+        own, default = self.problem.prompts.get(self.wordings, ""), default_template(f"{form}{self.wordings}")
+        return requests(own, values) or requests(default, values)
 
     def prompt(self, content: _PromptParts, request: str) -> Prompt:
         form = f"Answer in the form given above{': edits of the program to change' if self._edits else ''}."
@@ -192,7 +188,8 @@ class _Writer:
 
     def tokens(self, content: _PromptParts) -> int:
         """Return the token bound of the prompt with its longest possible request."""
-        return prompt_tokens(self.prompt(content, max(self.requests(content), key=token_bound)))
+        wordings = self.requests(others=bool(content.others or content.best))
+        return prompt_tokens(self.prompt(content, max(wordings, key=token_bound)))
 
 
 def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:

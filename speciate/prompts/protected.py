@@ -19,9 +19,10 @@ from speciate.prompts.evolve_blocks import (
     with_contents,
     without_markers,
 )
-from speciate.prompts.python_source import DEFINITIONS, bound_by, defined_names, is_text, names_of, read_python
+from speciate.prompts.python_source import bound_by, defined_names, is_text, names_of, read_python
 from speciate.prompts.rejection import Reason, rejected
 
+_WORD: Final = re.compile(r"\w+")
 _INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
 """Lines of languages other than Python that may stand within a region as well as before it."""
 
@@ -56,24 +57,24 @@ def restore(base: str, child: str) -> Kept | Failure:
     blocks = blocks_or_none(base)
     if not blocks:
         return Kept(without_markers(child))
-    difference = _difference(base, blocks, child)
-    contents = _marked(base, blocks, child)
-    if contents is not None:
-        pieces = outside_of(child, blocks_or_none(child)) if not isinstance(contents, Failure) else []
-        equal = not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside_of(base, blocks))
+    outside, equal = outside_of(base, blocks), True
+    contents: list[str] | None
+    if own := blocks_or_none(child):
+        if len(own) != len(blocks):
+            problem = f"{len(own)} EVOLVE-BLOCKs where the parent has {len(blocks)}"
+            return rejected(Reason.PROTECTED_REGION_CHANGED, problem)
+        pieces, contents = outside_of(child, own), contents_of(child, own)
+        equal = not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside)
+        contents = contents if equal else _with_added(base, blocks, child, own)
     else:
-        plain, outside = without_markers(child), outside_of(base, blocks)
-        contents, equal = _unmarked(outside, plain), True
-        if contents is None:
-            contents = _assigned(base, blocks, plain)
+        plain = without_markers(child)
+        contents = _unmarked(outside, plain)
+        if contents is None and (contents := _assigned(base, blocks, plain)) is not None:
             equal = defined_names(plain).isdisjoint(defined_names("".join(outside)))
-        if contents is None:
-            contents = _inside_alone(base, blocks, plain)
-            equal = True
+        contents = contents or _inside_alone(base, blocks, plain)
+    difference = _difference(base, blocks, child)
     if contents is None:
         return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
-    if isinstance(contents, Failure):
-        return contents
     restored = with_contents(base, blocks, contents)
     if len(blocks_or_none(restored)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
@@ -84,49 +85,57 @@ def protected_digest(text: str) -> str:
     return digest_of(outside_of(text, blocks_or_none(text)))
 
 
-def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failure | None:
-    own = blocks_or_none(child)
-    if len(own) != len(blocks):
-        problem = f"{len(own)} EVOLVE-BLOCKs where the parent has {len(blocks)}"
-        return rejected(Reason.PROTECTED_REGION_CHANGED, problem) if own else None
-    pieces, contents = outside_of(child, own), contents_of(child, own)
-    if not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside_of(base, blocks)):
-        return contents
-    failure = rejected(Reason.PROTECTED_REGION_CHANGED, _difference(base, blocks, child))
-    old = read_python(base)
-    if isinstance(old, Failure):
-        lines = _added_lines(base, blocks, pieces)
-        return failure if lines is None else _with_lines(base, blocks, contents, lines) or failure
-    new = read_python(child)
-    if isinstance(new, Failure):  # a syntax error inside the regions is reported as such, one outside is a change
-        broken = isinstance(read_python(with_contents(base, blocks, contents)), Failure)
-        return contents if broken else failure
-    outside = [node for node in new.body if not _is_inside(node, own)]
-    old_outside = [node for node in old.body if not _is_inside(node, blocks)]
-    used = set(re.findall(r"\w+", "".join(contents)))
-    helpers = _new_definitions(child, outside, frozenset[str]().union(*map(bound_by, old.body)), used)
-    lines = _new_imports(outside, old_outside, used)
-    moved = None if lines is None else _with_lines(base, blocks, contents, [*lines, *helpers])
-    if moved is None:
-        return failure
-    missing = names_of(with_contents(base, blocks, moved)).free & frozenset[str]().union(*map(bound_by, outside))
-    if missing:
-        names = ", ".join(sorted(missing))
-        detail = f"{names} is defined outside of the EVOLVE-BLOCKs: define inside of them what they use"
-        return rejected(Reason.PROTECTED_REGION_CHANGED, detail)
-    return moved
+def _with_added(base: str, blocks: Sequence[Block], child: str, own: Sequence[Block]) -> list[str] | None:
+    """Return the contents of a child's regions with what they use of the code that it adds outside of them."""
+    contents = contents_of(child, own)
+    if isinstance(read_python(base), Failure):
+        added = _added_lines(base, blocks, outside_of(child, own))
+    else:
+        around = with_contents(child, own, [f"{_margin(child, block)}pass\n" for block in own])
+        added = _own_code(base, blocks, around, frozenset(), "".join(contents))
+    if not added:
+        return None if added is None else contents
+    # They stand in front of the first region at the left margin, or of the only region.
+    margins = [_margin(base, block) for block in blocks]
+    place = margins.index("") if "" in margins else 0
+    front = textwrap.indent("\n".join(added) + "\n", margins[place])
+    moved = [*contents[:place], front + contents[place], *contents[place + 1 :]]
+    return None if margins[place] and len(blocks) > 1 else moved
 
 
-def _new_definitions(child: str, nodes: Sequence[ast.stmt], old: frozenset[str], used: set[str]) -> list[str]:
-    """Return the texts of statements that bind new names which are used; adds the words that they use themselves."""
-    texts, lines = list[str](), lines_of(child)
-    for node in reversed(nodes):
+def _own_code(base: str, blocks: Sequence[Block], text: str, own: frozenset[str], uses: str) -> list[str] | None:
+    """Return imports and statements of a Python text that the base's protected text lacks.
+
+    These are statements that bind an ``own`` name, and those whose names the text ``uses`` or another one of them does.
+    None if the place of a statement is not certain.
+    """
+    old, new = read_python(base), read_python(text)
+    if isinstance(old, Failure) or isinstance(new, Failure):
+        return None
+    outside = [node for node in old.body if not _is_inside(node, blocks)]
+    protected = frozenset[str]().union(*map(bound_by, outside)) - own
+    lines, end, parts, used = lines_of(text), 0, dict[int, tuple[frozenset[str], str]](), set(_WORD.findall(uses))
+    for number, node in enumerate(new.body):
         names = bound_by(node)
-        if not isinstance(node, ast.Import | ast.ImportFrom) and names.isdisjoint(old) and names & used:
-            start = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-            texts.insert(0, "".join(lines[start - 1 : node.end_lineno]).rstrip("\n"))
-            used |= set(re.findall(r"\w+", texts[0]))
-    return texts
+        if min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) <= end:
+            return None  # two statements share a line
+        if not isinstance(node, ast.Import | ast.ImportFrom) and not is_text(node) and not names <= protected:
+            if names & protected:
+                return None
+            parts[number] = names, without_markers("".join(lines[end : node.end_lineno]))
+        end = node.end_lineno or node.lineno
+    taken = set[int]()
+    while fresh := {number for number, (names, _) in parts.items() if names & (own | used)} - taken:
+        taken |= fresh
+        used.update(word for number in fresh for word in _WORD.findall(parts[number][1]))
+    imports = _new_imports(new.body, outside, used)
+    statements = "".join(parts[number][1] for number in sorted(taken)).strip("\n")
+    return None if imports is None else [*imports, *filter(None, [statements])]
+
+
+def _margin(text: str, block: Block) -> str:
+    marker = lines_of(text)[block.start - 1]
+    return marker[: len(marker) - len(marker.lstrip())]
 
 
 def _is_inside(node: ast.stmt, blocks: Sequence[Block]) -> bool:
@@ -170,19 +179,6 @@ def _added_lines(base: str, blocks: Sequence[Block], pieces: Sequence[str]) -> l
     return added if [line for line in new if line in before or not _INCLUDE.match(line)] == old else None
 
 
-def _with_lines(base: str, blocks: Sequence[Block], contents: list[str], lines: Sequence[str]) -> list[str] | None:
-    """Return the contents with lines in front of the first region at the left margin, or of the only region."""
-    markers = [lines_of(base)[block.start - 1] for block in blocks]
-    margins = [marker[: len(marker) - len(marker.lstrip())] for marker in markers]
-    place = margins.index("") if "" in margins else 0
-    if not lines:
-        return contents
-    if margins[place] and len(blocks) > 1:
-        return None
-    front = textwrap.indent("".join(f"{line}\n" for line in lines), margins[place])
-    return [*contents[:place], front + contents[place], *contents[place + 1 :]]
-
-
 def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
     """Locate the protected pieces in a child without markers; None unless each has exactly one possible place."""
     pieces = _plain(outside)
@@ -211,35 +207,15 @@ def _only_place(lines: Sequence[str], piece: Sequence[str], start: int, end: int
 def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
     """Return the content of the only region from a whole Python program without markers, by the names of its parts.
 
-    What the protected text defines is left out, as it is restored; everything else belongs to the region. None if the
-    place of a statement is not certain, or if the region loses all functions and classes.
+    None if the place of a statement is not certain, or if the region loses all functions and classes.
     """
-    old, new = read_python(base), read_python(child)
-    if len(blocks) != 1 or isinstance(old, Failure) or isinstance(new, Failure):
+    if len(blocks) != 1 or _margin(base, blocks[0]):
         return None
-    if lines_of(base)[blocks[0].start - 1][:1].isspace():
-        return None
-    outside = [node for node in old.body if not _is_inside(node, blocks)]
-    inside = [node for node in old.body if _is_inside(node, blocks)]
-    own = frozenset[str]().union(*map(bound_by, inside))
-    protected = frozenset[str]().union(*map(bound_by, outside)) - own
-    lines, parts, end, seen = lines_of(child), list[str](), 0, set[str]()
-    for node in new.body:
-        names = bound_by(node)
-        if min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) <= end:
-            return None  # two statements share a line
-        if not isinstance(node, ast.Import | ast.ImportFrom) and not is_text(node):
-            if not names or not (names <= protected or names.isdisjoint(protected)):
-                return None
-            if names.isdisjoint(protected):
-                parts.append("".join(lines[end : node.end_lineno]))
-                seen |= names & own
-        end = node.end_lineno or node.lineno
-    defined = {node.name for node in inside if isinstance(node, DEFINITIONS)}
-    imports = _new_imports(new.body, outside, set(re.findall(r"\w+", "".join(parts))))
-    if imports is None or not parts or (defined and not defined & seen):
-        return None
-    return ["".join(f"{line}\n" for line in imports) + "".join(parts).strip("\n") + "\n"]
+    (inside,) = contents_of(base, blocks)
+    code = _own_code(base, blocks, child, names_of(inside).bound, child)
+    text = "\n".join(code or ()) + "\n"
+    defined = defined_names(inside)
+    return None if not code or (defined and defined.isdisjoint(defined_names(text))) else [text]
 
 
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
@@ -249,8 +225,7 @@ def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] |
     outside = "".join(outside_of(base, blocks))
     if defined_names(child) & defined_names(outside):
         return None
-    marker = lines_of(base)[blocks[0].start - 1]
-    margin = marker[: len(marker) - len(marker.lstrip())]
+    margin = _margin(base, blocks[0])
     if margin and not child.lstrip("\r\n").startswith(margin):
         child = textwrap.indent(textwrap.dedent(child), margin)
     return [child]
