@@ -15,10 +15,9 @@ from speciate.prompts.failures import headline
 from speciate.prompts.parse import after_reasoning
 from speciate.prompts.python_source import is_program
 from speciate.prompts.render import blocks_text, precise, secret_objectives
-from speciate.prompts.text import bounded, printable
+from speciate.prompts.text import printable
 
-_MOST_WORDS: Final = 120
-_MOST_FAILURE_CHARS: Final = 120
+_MOST_CHARS: Final = 120
 _MOST_CHANGES: Final = 3
 _ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
 """Begin of a program or an edit in an answer."""
@@ -79,35 +78,31 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt]) -> tuple[str, .
 
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
-    if member.number in shown:
-        return f"program {member.number}"
-    return f"program {member.number}, {objectives_text(problem, member) if member.rewards else 'which failed'}"
+    values = objectives_text(problem, member) if member.rewards else "which failed"
+    return f"program {member.number}{'' if member.number in shown else f', {values}'}"
 
 
 def _change(problem: Problem, attempt: Attempt) -> str:
-    origin = "from scratch" if attempt.parent is None else f"from #{attempt.parent.number}"
-    if words := words_of(attempt.completion):
-        return f"{origin}, {words}"
+    words = words_of(attempt.completion)
     if attempt.parent is None:
-        return origin
+        return f"from scratch{words and f', {words}'}"
     old, new = (Counter(blocks_text(problem, each.program).split("\n")) for each in (attempt.parent, attempt.child))
-    return f"{origin}, {max((old - new).total(), (new - old).total())} lines changed"
+    lines = max((old - new).total(), (new - old).total())
+    return f"from #{attempt.parent.number}, {words or f'{lines} lines changed'}"
 
 
 def words_of(completion: str) -> str:
     """Return the first paragraph that an answer has in front of its program, in one line; empty if there is none."""
     text = after_reasoning(completion).strip()
     mark = _ANSWER.search(text)
-    if mark is None and is_program(text):
-        return ""
     paragraph = text[: mark.start() if mark else None].strip().partition("\n\n")[0]
-    return bounded(printable(" ".join(paragraph.split())), _MOST_WORDS).replace("\n", " ").rstrip(":. ")
+    return "" if mark is None and is_program(text) else _short(printable(" ".join(paragraph.split()))).rstrip(":. ")
 
 
 def _outcome(problem: Problem, attempt: Attempt) -> str:
     child, parent = attempt.child, attempt.parent
     if child.failure is not None:
-        return f"failed, {bounded(headline(child.failure, problem, placed=False), _MOST_FAILURE_CHARS)}"
+        return f"failed, {_short(headline(child.failure, problem, placed=False))}"
     if parent is None or parent.rewards is None or child.rewards is None:
         return objectives_text(problem, child)
     changes = [
@@ -116,3 +111,7 @@ def _outcome(problem: Problem, attempt: Attempt) -> str:
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
     return ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
