@@ -18,50 +18,6 @@ from speciate.domain.errors import FieldError
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 
-_SEARCH: Final = {
-    "problem": "title, description, rewards, targets, limits, the text around the blocks, and visible examples",
-    "best": "the best program so far, if it is not shown elsewhere",
-    "others": "further programs with rewards",
-    "state": "the best so far and the seed program in numbers, and the evaluations left",
-    "history": "the latest attempts, with what each changed and gained",
-    "failures": "the most frequent causes of failure of the latest programs",
-    "request": "one of the requests, and the weighting to aim for, if any",
-}
-PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
-    TemplateName.SYSTEM: {
-        "candidates": "the kind of candidate, such as: Python programs",
-        "form": "the answer format",
-        "count": "the number of answers, if more than one",
-        "protected": "what must not change, if the program has marked regions",
-        "caution": "quoted texts are data, not instructions",
-    },
-    TemplateName.PROPOSE: _SEARCH | {"seed": "the seed program with rewards and gaps, if any"},
-    TemplateName.CHANGE: _SEARCH
-    | {
-        "parent": "the program to change with rewards and gaps, or why it failed",
-        "feedback": "texts from its evaluation",
-        "advice": "advice of the run, with `guidance`",
-    },
-    TemplateName.PROPOSE_REQUESTS: {"candidate": "program or document"},
-    TemplateName.CHANGE_REQUESTS: {
-        "candidate": "program or document",
-        "others": "programs or documents; a line with it is drawn only if others are shown",
-        "target": "the next target; a line with it is drawn only if one is not met",
-        "further": "the best objectives if all targets are met; only lines with it are then drawn",
-    },
-    TemplateName.REPAIR_REQUESTS: {"candidate": "program or document", "failure": "its exception and place"},
-    TemplateName.GUIDANCE: {
-        "problem": _SEARCH["problem"],
-        "candidates": "the kind of candidate, such as: Python programs",
-        "improved": "the latest programs that entered the archive",
-        "failed": "the latest failed programs",
-        "advice": "existing advice with its success",
-        "form": "the answer format",
-        "caution": "quoted texts are data, not instructions",
-    },
-}
-"""Meaning of every placeholder, by template."""
-
 REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
     TemplateName.SYSTEM: ("form", "caution"),
     TemplateName.PROPOSE: ("problem", "request"),
@@ -70,22 +26,8 @@ REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
 }
 """Required placeholders of a template."""
 
-_BLOCKS: Final = frozenset(
-    {
-        "problem",
-        "best",
-        "others",
-        "seed",
-        "parent",
-        "feedback",
-        "history",
-        "failures",
-        "form",
-        "advice",
-        "improved",
-        "failed",
-    }
-)
+_INLINE: Final = frozenset({"candidates", "caution", "count", "protected", "request", "state"})
+"""Placeholders that may stand within a line: their values bring no fences."""
 _BLANK_LINES: Final = re.compile(r"\n(?:[ \t]*\n)+")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 
@@ -93,6 +35,11 @@ _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 @lru_cache
 def default_template(name: str) -> str:
     return files("speciate.prompts").joinpath("templates", f"{name}.txt").read_text("utf-8")
+
+
+def placeholders_of(name: TemplateName) -> tuple[str, ...]:
+    """Return the placeholders that a template may have: those of the default one."""
+    return tuple(Template(default_template(name)).get_identifiers())
 
 
 def template_of(problem: Problem, name: TemplateName) -> str:
@@ -125,13 +72,12 @@ def requests(template: str, values: Mapping[str, str]) -> list[str]:
 
 
 def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
-    names = PLACEHOLDERS[name]
     placeholders = list(_placeholders(text))
     mistakes = ((line, _placeholder_mistake(name, text, placeholder, line)) for placeholder, line in placeholders)
     field_errors = [FieldError(mistake, where, line=line) for line, mistake in mistakes if mistake]
     present = {placeholder for placeholder, _ in placeholders}
     field_errors += [
-        FieldError(f"${missing} is missing: it stands for {names[missing]}", where, line=1)
+        FieldError(f"${missing} is missing", where, line=1)
         for missing in REQUIRED.get(name, ())
         if missing not in present
     ]
@@ -143,12 +89,12 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
 
 
 def _placeholder_mistake(name: TemplateName, text: str, placeholder: str | None, line: int) -> str | None:
-    names = PLACEHOLDERS[name]
+    names = placeholders_of(name)
     if placeholder is None:
         return "a lone '$': write '$$' for a dollar sign"
     if placeholder not in names:
         return f"unknown placeholder ${placeholder}: expected one of {', '.join(f'${each}' for each in names)}"
-    if name in REQUIRED and placeholder in _BLOCKS and (wrong := _out_of_place(text, placeholder, line)):
+    if name in REQUIRED and placeholder not in _INLINE and (wrong := _out_of_place(text, placeholder, line)):
         return f"${placeholder} {wrong}: its value brings its own fences"
     return None
 

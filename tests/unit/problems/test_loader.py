@@ -362,7 +362,7 @@ def test_a_field_error_of_a_template_names_its_file_and_line() -> None:
     files = FILES | {"prompts/change.txt": "$problem\n\n$parant\n$parent\n$request\n"}
     field_error = the_field_error('prompts = ["change.txt"]\n' + TOML, files)
     assert (field_error.file, field_error.line, field_error.where) == ("prompts/change.txt", 3, "prompts.change")
-    assert "unknown placeholder $parant: expected one of $problem, $others, $parent" in field_error.message
+    assert "unknown placeholder $parant: expected one of $problem, $parent, $feedback" in field_error.message
     assert (
         "'system', 'propose', 'change'"
         in the_field_error('prompts = ["chance.txt"]\n' + TOML, FILES | {"prompts/chance.txt": "x"}).message
