@@ -38,8 +38,6 @@ MARK: Final = re.compile(r"(?m)^[ \t]*+<{5,9}\s*SEARCH\b")
 """The first line of a SEARCH/REPLACE block."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*+(?:```|~~~)[\w+#.-]*+[ \t]*+$")
 _UNIFIED: Final = re.compile(r"(?m)^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^--- \S.*\n\+\+\+ \S")
-_HUNK: Final = re.compile(r"(?m)^(?:--- \S.*\n\+\+\+ (?:b/)?(?P<file>\S+).*|@@.*)$\n?")
-_AFTER_HUNK: Final = re.compile(r"(?:```|~~~|diff |index |\\ No newline)")
 _ELIDED: Final = re.compile(r"[ \t]*+(?:(?:#|//|/\*|--)[ \t]*+)?(?:\.\.\.|…).*")
 _MAX_EDITS: Final = 256
 _MAX_PLACES: Final = 32
@@ -97,24 +95,6 @@ def tolerating_fences(apply: Apply) -> Apply:
 
 def is_unified_diff(text: str) -> bool:
     return _UNIFIED.search(text) is not None
-
-
-def read_hunks(text: str) -> list[Edit]:
-    """Return the hunks of a unified diff as edits, whose line numbers do not matter; none if a line fits no hunk."""
-    edits: list[Edit] = []
-    marks, file = [*_HUNK.finditer(text)], None
-    for mark, following in itertools.zip_longest(marks, marks[1:]):
-        file = mark["file"] or file
-        if mark["file"]:
-            continue
-        edits.append(Edit(complete=True, file=file))
-        body = text[mark.end() : following.start() if following else None].split("\n")
-        for line in itertools.takewhile(lambda line: not _AFTER_HUNK.match(line), body):
-            if line[:1] not in ("", " ", "+", "-"):
-                return []
-            edits[-1].search += [line[1:]] if line[:1] != "+" else []
-            edits[-1].replace += [line[1:]] if line[:1] != "-" else []
-    return edits
 
 
 def _unfenced(lines: list[str]) -> list[str]:

@@ -25,7 +25,6 @@ from speciate.prompts.diff import (
     apply_edits,
     is_unified_diff,
     read_edits,
-    read_hunks,
     tolerating_fences,
 )
 from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
@@ -116,8 +115,6 @@ def parse_completion(
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
-    if not raw and base is not None and problem.is_python and (hunks := read_hunks(body)):
-        raw = [apply_edits(base, hunks, apply_to_files if problem.many_files else apply_edit)]
     raw = raw or [_nothing_read(body, problem, len(text))]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
     if cut and len(raw) <= limit:
@@ -130,7 +127,7 @@ def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
     if problem.kind is not ProblemKind.DATA and is_unified_diff(text):
-        detail = "this unified diff cannot be read: answer with SEARCH/REPLACE blocks or with the whole program"
+        detail = "a unified diff cannot be applied: answer with SEARCH/REPLACE blocks or with the whole program"
         return rejected(Reason.DIFF_MALFORMED, detail)
     if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
         return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
@@ -393,19 +390,15 @@ def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Fai
 def _restored(raw: str, base: str | None, problem: Problem) -> Kept | Failure:
     if problem.kind is ProblemKind.DATA:
         return Kept(raw)
-    whole = _completed(raw, base or "", problem)
+    text = with_files(base or "", raw, problem) if problem.many_files else raw
+    if isinstance(text, Failure):
+        return text
+    whole = (keep_files_protected if problem.many_files else keep_protected)(base or "", text)
     if base is None or isinstance(whole, Failure) or not blocks_or_none(problem.seed_program):
         return whole
     if protected_digest(whole.text) != protected_digest(problem.seed_program):
         return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
     return whole
-
-
-def _completed(raw: str, base: str, problem: Problem) -> Kept | Failure:
-    if not problem.many_files:
-        return keep_protected(base, raw)
-    whole = with_files(base, raw, problem)
-    return whole if isinstance(whole, Failure) else keep_files_protected(base, whole)
 
 
 def _syntax(program: str, problem: Problem, sent: str = "") -> Failure | None:

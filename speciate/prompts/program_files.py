@@ -12,7 +12,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.diff import Edit, apply_edit
 from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import by_section, filled_blocks, sections
-from speciate.prompts.protected import Kept, keep_protected, restore
+from speciate.prompts.protected import Kept, keep_protected
 from speciate.prompts.python_source import parse_python
 from speciate.prompts.rejection import Reason, rejected
 
@@ -70,7 +70,9 @@ def keep_files_protected(base: str, program: str) -> Kept | Failure:
     for name, section in before.items():
         # A file without EVOLVE-BLOCKs stays as it is.
         changed = "a file without EVOLVE-BLOCKs must not change" if after[name].rstrip() != section.rstrip() else ""
-        outcome = restore(section, after[name]) if blocks_or_none(section) else Kept(section, changed)
+        outcome = (
+            keep_protected(section, after[name], alone=False) if blocks_or_none(section) else Kept(section, changed)
+        )
         if isinstance(outcome, Failure):
             return rejected(Reason.PROTECTED_REGION_CHANGED, f"{name}: {outcome.detail}")
         sections[name] = outcome.text

@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     """What the restored text replaced or what moved, for people; empty if nothing."""
 
 
-def keep_protected(base: str, child: str) -> Kept | Failure:
+def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failure:
     """Return the child with every byte outside of the base's regions as in the base.
 
     Accepted forms: the whole program with markers; the whole program without markers, if the place of everything in it
@@ -44,16 +44,8 @@ def keep_protected(base: str, child: str) -> Kept | Failure:
     nothing, and its child may not add markers, because a policy must not decide what its descendants may change.
 
     The failure is ``protected_region_changed``: the place of some text is not certain, or only protected text was
-    changed.
+    changed, unless the child is not ``alone``, but one of several files.
     """
-    restored = restore(base, child)
-    if isinstance(restored, Kept) and restored.difference and restored.text == base:
-        return rejected(Reason.PROTECTED_REGION_CHANGED, restored.difference)
-    return restored
-
-
-def restore(base: str, child: str) -> Kept | Failure:
-    """Return what ``keep_protected`` does, also if only protected text was changed."""
     blocks = blocks_or_none(base)
     if not blocks:
         return Kept(without_markers(child))
@@ -78,6 +70,8 @@ def restore(base: str, child: str) -> Kept | Failure:
     restored = with_contents(base, blocks, contents)
     if len(blocks_or_none(restored)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
+    if alone and not equal and restored == base:
+        return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
     return Kept(restored, "" if equal else difference)
 
 

@@ -221,10 +221,11 @@ def _limits_text(problem: Problem) -> str:
 def _confirmations(problem: Problem) -> str:
     if not problem.confirmations:
         return ""
-    again = "a second evaluation meets" if problem.confirmations == 1 else f"{problem.confirmations} more meet"
-    data = problem.kind is ProblemKind.DATA
-    steady = "" if data else ": seed random numbers; rely neither on luck nor on an idle machine"
-    return f"A target counts only if {again} it with another seed{steady}."
+    again = "a second evaluation" if problem.confirmations == 1 else f"all {problem.confirmations} repeated evaluations"
+    steady = (
+        "" if problem.kind is ProblemKind.DATA else ": fix your random seeds; rely neither on luck nor an idle machine"
+    )
+    return f"A target counts only if {again} with another seed confirm{'s' * (problem.confirmations == 1)} it{steady}."
 
 
 def _frame(problem: Problem) -> str:

@@ -19,6 +19,7 @@ from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
 _MOST_CHANGES: Final = 3
+_MOST_VALUES: Final = 6
 _ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
 """Begin of a program or an edit in an answer."""
 
@@ -64,12 +65,13 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> 
 
 
 def objectives_text(problem: Problem, member: Individual) -> str:
-    """Return the values of a program's objectives, those of role ``objective`` only."""
-    return ", ".join(
+    """Return the values of a program's first objectives, those of role ``objective`` only."""
+    values = [
         f"{o.name} = {precise(problem, o.name, value)}"
         for o, value in zip(problem.objectives, member.vector, strict=True)
         if o.role is ObjectiveRole.OBJECTIVE and o.name not in secret_objectives(problem)
-    )
+    ]
+    return ", ".join(values[:_MOST_VALUES])
 
 
 def attempt_lines(problem: Problem, attempts: Sequence[Attempt]) -> tuple[str, ...]:

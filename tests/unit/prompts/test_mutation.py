@@ -220,7 +220,7 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 30 seconds of processor time (`time.process_time()`)"),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 60 seconds in all without waits for a processor; "),
         ({"limits": {"wall_s": 60.0, "cores": 4}}, "; 4 cores; 240 seconds of processor time"),
-        ({"confirmations": 3}, "A target counts only if 3 more meet it with another seed: seed random numbers"),
+        ({"confirmations": 3}, "all 3 repeated evaluations with another seed confirm it: fix your random seeds"),
     ],
 )
 def test_the_environment_is_stated(

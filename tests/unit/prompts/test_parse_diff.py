@@ -102,23 +102,6 @@ def test_several_edits_apply_in_order_within_prose_and_fences(read: Read) -> Non
     assert read(text) == [Answer(PARENT.replace("return 0", "return 2"))]
 
 
-@pytest.mark.parametrize("head", ["@@ -5,3 +5,3 @@ def inner(x):", "@@", "--- a/p.py\n+++ b/p.py\n@@ -1 +1 @@"])
-@pytest.mark.parametrize("around", ["Like this:\n```diff\n{}\n```\nDone.", "{}"])
-def test_a_unified_diff_is_read(read: Read, head: str, around: str) -> None:
-    hunks = (
-        f"{head}\n     if x > 0:\n-        y = x * 2\n+        y = x * 3\n"
-        "@@ -9 +9,2 @@\n-    return 0\n+    x = 1\n+    return x\n"
-    )
-    changed = PARENT.replace("x * 2", "x * 3").replace("    return 0", "    x = 1\n    return x")
-    assert read(around.format(hunks)) == [Answer(changed)]
-
-
-def test_a_unified_diff_with_a_line_that_fits_no_hunk_is_refused(read: Read) -> None:
-    (answer,) = read("@@ -1,2 +1,2 @@\n-    return 0\nreturn 1\n")
-    assert answer.failure is not None
-    assert "SEARCH/REPLACE" in answer.failure.detail
-
-
 def test_lines_can_be_deleted(read: Read) -> None:
     text = "<<<<<<< SEARCH\n    if x > 0:\n        y = x * 2\n        return y\n=======\n>>>>>>> REPLACE"
     assert read(text) == [Answer(PARENT.replace("    if x > 0:\n        y = x * 2\n        return y\n", ""))]
