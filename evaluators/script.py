@@ -22,12 +22,11 @@ from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.domain.data_files import check_data_files
 from speciate.domain.objective import Objective
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import OUTPUT, Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
 from speciate.domain.values import FILE_PATH
 from speciate.ports.reporting import report_progress
-from speciate.ports.work import OUTPUT
 from speciate.runs.silent_failure import scores_nothing
 
 OTHER = "other metrics"

@@ -40,6 +40,8 @@ from speciate.domain.values import (
 
 BEST_FILE = "best.json"
 """Data file with the output of the best candidate so far, for problems with ``carry``."""
+OUTPUT = "output"
+"""Label of the note in which a script stores the output of a candidate (``carry`` of a problem)."""
 
 _RESERVED = frozenset({"and", "or", "not"})
 _NO_LIBRARIES = frozenset({"antigravity", "ensurepip", "evaluators", "idlelib", "lib2to3", "pip", "service"})

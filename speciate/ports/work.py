@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -265,10 +265,6 @@ class Commit:
     placements: tuple[Placement, ...] = ()  # archive updates that were accepted
     revision: int = 0  # number of commits of the run so far
     last_event: int = 0  # sequence number of its newest event
-
-
-OUTPUT: Final = "output"
-"""Label of the note in which a script stores the output of a candidate (``carry`` of a problem)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from speciate.domain.candidate import Failure, Individual
 from speciate.domain.language import Exchange, Language
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
-from speciate.domain.problem import BEST_FILE, Problem, ProblemKind
+from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
 from speciate.domain.target import Target
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, lines_of, with_contents
@@ -142,11 +142,12 @@ def failure_text(problem: Problem, failure: Failure, program: str) -> str:
     return f"{head}\n{fenced(detail)}" if detail else head
 
 
-def artifact_texts(member: Individual) -> tuple[str, ...]:
+def artifact_texts(problem: Problem, member: Individual) -> tuple[str, ...]:
+    """Return the notes and prints of a program, without an output that programs find in a file."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):
-        if text.strip() and left > 0:
+        if text.strip() and left > 0 and not (name == OUTPUT and problem.carry is not None):
             excerpt = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
             left -= len(excerpt)
             parts.append(f"{_one_line(name)}:\n{fenced(excerpt)}")

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-Evaluator = Callable[[Callable[..., Any]], dict[str, float]]
+Evaluator = Callable[..., dict[str, float]]
+"""Takes the function that answers calls, and optionally a dictionary for the notes."""
 
 
 class InvalidAnswerError(Exception):
@@ -19,12 +20,16 @@ class InvalidAnswerError(Exception):
 class Context:
     """Records notes, and ends an evaluation by an exception."""
 
+    def __init__(self, notes: dict[str, str]) -> None:
+        self.notes = notes
+
     def invalid(self, reason: str) -> None:
         raise InvalidAnswerError(reason)
 
     def note(self, name: str, text: str) -> None:
         assert name
         assert text
+        self.notes[name] = text
 
 
 def evaluator_in(problem: Path, **constants: int) -> Evaluator:
@@ -39,12 +44,12 @@ def evaluator_in(problem: Path, **constants: int) -> Evaluator:
     spec.loader.exec_module(module)
     vars(module).update(constants)
 
-    def evaluate(answer: Callable[..., Any]) -> dict[str, float]:
+    def evaluate(answer: Callable[..., Any], notes: dict[str, str] | None = None) -> dict[str, float]:
         def call(name: str, *arguments: Any) -> Any:
             found = json.loads(json.dumps(answer(name, *json.loads(json.dumps(arguments)))))
             return SimpleNamespace(unwrap=lambda: found)
 
-        rewards: dict[str, float] = module.evaluate(SimpleNamespace(call=call), Context())
+        rewards: dict[str, float] = module.evaluate(SimpleNamespace(call=call), Context({} if notes is None else notes))
         return rewards
 
     return evaluate

@@ -13,13 +13,12 @@ from speciate.domain.charge import Charge
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
 from speciate.domain.policy import PolicyRole
-from speciate.domain.problem import Problem
+from speciate.domain.problem import OUTPUT, Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
-    OUTPUT,
     CarriedOutput,
     Commit,
     Confirmation,

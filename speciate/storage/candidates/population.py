@@ -9,7 +9,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal
-from speciate.ports.work import OUTPUT, CarriedOutput
+from speciate.domain.problem import OUTPUT
+from speciate.ports.work import CarriedOutput
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 

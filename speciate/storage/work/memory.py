@@ -15,10 +15,10 @@ from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
+from speciate.domain.problem import OUTPUT
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
 from speciate.ports.work import (
-    OUTPUT,
     CarriedOutput,
     Commit,
     Confirmation,

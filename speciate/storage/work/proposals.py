@@ -10,12 +10,12 @@ from uuid import UUID
 from speciate.domain.candidate import Failure
 from speciate.domain.errors import ConflictError
 from speciate.domain.policy import PolicyRole
-from speciate.domain.problem import Problem
+from speciate.domain.problem import OUTPUT, Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
-from speciate.ports.work import OUTPUT, Commit, RunContext, WeightedPolicy, WorkStore
+from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
 from speciate.prompts.failures import cause_of
 from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (

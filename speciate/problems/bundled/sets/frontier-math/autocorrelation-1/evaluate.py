@@ -13,8 +13,10 @@ def evaluate(candidate, context):
         context.invalid("the function is zero")
     # On steps of width 1/(2n) the autoconvolution at its corners is the discrete one times the width.
     constant = 2 * n * np.convolve(heights, heights).max() / heights.sum() ** 2
+    context.note("output", str(heights.tolist()))
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}")
-    return {"c1": float(constant), "steps": n}
+    error = (2 * n + 8) * 2**-52  # relative, of quotients of sums of at most n products that are not negative
+    return {"c1": float(constant) * (1 + error), "steps": n}
 
 
 def steps_of(value, context, *, negative):

@@ -16,8 +16,10 @@ def evaluate(candidate, context):
     left, right = corners[:-1], corners[1:]
     square = ((left**2 + left * right + right**2) / 3).sum()
     constant = square / (((left + right) / 2).sum() * corners.max())
+    context.note("output", str(heights.tolist()))
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}")
-    return {"c2": float(constant), "steps": n}
+    error = (4 * n + 8) * 2**-52  # relative, of quotients of sums of at most n products that are not negative
+    return {"c2": float(constant) * (1 - error), "steps": n}
 
 
 def steps_of(value, context, *, negative):

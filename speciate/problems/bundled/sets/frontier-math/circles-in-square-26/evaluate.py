@@ -3,7 +3,8 @@
 import math
 
 N = 26
-ROUNDING = 1e-9
+ROUNDING = 1e-6
+ERROR = 1e-15  # more than the rounding of an overlap that is computed from numbers up to 2
 
 
 def evaluate(candidate, context):
@@ -14,8 +15,9 @@ def evaluate(candidate, context):
     if any(radius < 0 for _, _, radius in circles):
         context.invalid("a radius is negative")
     overlap = largest_overlap(circles)
-    # Shrinking every radius by the largest overlap resolves all overlaps, so the scored packing is valid.
-    radii = [max(0.0, radius - overlap) for _, _, radius in circles]
+    # Shrinking every radius by the largest overlap resolves all overlaps, so the scored packing is valid exactly.
+    radii = [max(0.0, radius - overlap - ERROR) for _, _, radius in circles]
+    context.note("output", str([[x, y, radius] for (x, y, _), radius in zip(circles, radii, strict=True)]))
     context.note("packing", f"largest overlap {overlap:.3g}, radii from {min(radii):.4f} to {max(radii):.4f}")
     return {
         "sum_of_radii": math.fsum(radii),

@@ -3,7 +3,7 @@
 import numpy as np
 
 MOST = 2000
-ROUNDING = 1e-9
+ROUNDING = 1e-6
 
 
 def evaluate(candidate, context):
@@ -14,11 +14,14 @@ def evaluate(candidate, context):
         context.invalid("expected at least 2 steps and a positive integral")
     heights = heights * (n / 2 / heights.sum())
     excess = max(0.0, float(heights.max()) - 1)
-    # The rewards are those of a valid function: what exceeds 1 is cut off.
+    # The rewards are those of a valid function: what exceeds 1 is cut off and fills up what is below 1 in proportion.
     heights = np.minimum(heights, 1.0)
+    heights += (1 - heights) * ((n / 2 - heights.sum()) / (n - heights.sum()))
     overlaps = np.correlate(heights, 1 - heights, mode="full") * 2 / n
+    context.note("output", str(heights.tolist()))
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}, excess {excess:.3g}")
-    return {"overlap": float(overlaps.max()), "steps": n, "excess": excess if excess > ROUNDING else 0.0}
+    error = (2 * n + 8) * 2**-52  # relative, of sums of at most n products that are not negative
+    return {"overlap": float(overlaps.max()) * (1 + error), "steps": n, "excess": excess if excess > ROUNDING else 0.0}
 
 
 def steps_of(value, context, *, negative):

@@ -1,11 +1,5 @@
 """A symmetric step function: high in the middle, with shoulders."""
 
-
-def sampled(height, steps):
-    """Return the heights at the middles of the steps, between 0 and 1."""
-    return [min(max(height((2 * i + 1) / steps - 1), 0.0), 1.0) for i in range(steps)]
-
-
 # EVOLVE-BLOCK-START
 STEPS = 50
 
@@ -21,7 +15,7 @@ def height(x):
 
 
 def solve():
-    return sampled(height, STEPS)
+    return [min(max(height((2 * i + 1) / STEPS - 1), 0.0), 1.0) for i in range(STEPS)]
 
 
 # EVOLVE-BLOCK-END

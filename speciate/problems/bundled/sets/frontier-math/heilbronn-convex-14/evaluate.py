@@ -10,22 +10,29 @@ def evaluate(candidate, context):
     points = candidate.call("solve").unwrap()
     if reason := points_of(points, N, 2):
         context.invalid(reason)
-    hull = area_of_hull(points)
-    if hull < 1e-9:
+    # Integers, because sums of products of floats would be inexact, far from the origin by as much as the hull.
+    exact = whole(points)
+    hull = doubled_area_of_hull(exact)
+    if not hull:
         context.invalid("the points lie on a line")
-    areas = sorted(
-        abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay)) / 2 / hull
-        for (ax, ay), (bx, by), (cx, cy) in combinations(points, 3)
-    )
-    context.note("areas", f"smallest {areas[0]:.6f}, tenth {areas[9]:.6f}")
-    return {"smallest_area": areas[0], "mean_of_smallest": sum(areas[:10]) / 10}
+    doubled = sorted(abs(turn(a, b, c)) for a, b, c in combinations(exact, 3))
+    context.note("output", str(points))
+    context.note("areas", f"smallest {doubled[0] / hull:.6f}, tenth {doubled[9] / hull:.6f}")
+    return {"smallest_area": doubled[0] / hull, "mean_of_smallest": sum(doubled[:10]) / (10 * hull)}
 
 
-def area_of_hull(points):
-    """Return the area of the convex hull (Andrew's monotone chain)."""
+def whole(points):
+    """Return the coordinates as integers, in a unit of which all are multiples: floats are binary fractions."""
+    ratios = [[x.as_integer_ratio() for x in point] for point in points]
+    unit = max(denominator for point in ratios for _, denominator in point)
+    return [[number * (unit // denominator) for number, denominator in point] for point in ratios]
+
+
+def doubled_area_of_hull(points):
+    """Return twice the area of the convex hull (Andrew's monotone chain)."""
     ordered = sorted(map(tuple, points))
     hull = chain(ordered) + chain(ordered[::-1])
-    return abs(sum(ax * by - bx * ay for (ax, ay), (bx, by) in zip(hull, hull[1:] + hull[:1], strict=False))) / 2
+    return abs(sum(ax * by - bx * ay for (ax, ay), (bx, by) in zip(hull, hull[1:] + hull[:1], strict=True)))
 
 
 def chain(points):

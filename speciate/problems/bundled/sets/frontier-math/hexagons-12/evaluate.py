@@ -4,7 +4,8 @@ import itertools
 import math
 
 N = 12
-ROUNDING = 1e-9
+ROUNDING = 1e-6
+ERROR = 1e-13  # more than the rounding of depths and sides of a packing with an outer side up to 10
 APOTHEM = math.sqrt(3) / 2
 
 
@@ -13,15 +14,22 @@ def evaluate(candidate, context):
     placed = candidate.call("solve").unwrap()
     if reason := points_of(placed, N, 3):
         context.invalid(reason)
-    hexagons = [corners(x, y, math.radians(degrees % 60)) for x, y, degrees in placed]
+    hexagons = [corners(*hexagon) for hexagon in placed]
     overlap = max(depth(hexagons[i], hexagons[j]) for i in range(N) for j in range(i))
-    side = outer_side([corner for each in hexagons for corner in each])
+    if overlap <= ROUNDING:
+        # Along the normal of an edge, the centres of two hexagons that overlap by d are at least sqrt(3) - d apart.
+        # Moving all centres away from the origin in this proportion resolves all overlaps, so the packing is valid.
+        apart = 1 + (overlap + ERROR) / (2 * APOTHEM - overlap)
+        placed = [[apart * x, apart * y, degrees] for x, y, degrees in placed]
+    side = outer_side([corner for hexagon in placed for corner in corners(*hexagon)]) + ERROR
+    context.note("output", str(placed))
     context.note("packing", f"outer side {side:.6f}, deepest overlap {overlap:.3g}")
     return {"outer_side": side, "overlap": overlap if overlap > ROUNDING else 0.0}
 
 
-def corners(x, y, turn):
+def corners(x, y, degrees):
     """Return the corners of a unit hexagon, counter-clockwise."""
+    turn = math.radians(degrees % 60)
     return [(x + math.cos(turn + k * math.pi / 3), y + math.sin(turn + k * math.pi / 3)) for k in range(6)]
 
 

@@ -31,5 +31,6 @@ def evaluate(candidate, context):
             gone.add(i)
         else:
             kept += 1
+    context.note("output", str(vectors))
     context.note("vectors", f"{len(vectors)} vectors, {conflicts} pairs too close, {kept} kept")
     return {"spheres": len(vectors), "kept": kept, "conflicts": conflicts}

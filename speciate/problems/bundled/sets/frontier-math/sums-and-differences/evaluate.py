@@ -18,5 +18,6 @@ def evaluate(candidate, context):
     sums = {a + b for a in numbers for b in numbers}
     differences = {a - b for a in numbers for b in numbers}
     exponent = 1 + math.log(len(differences) / len(sums)) / math.log(2 * max(numbers) + 1)
+    context.note("output", str(numbers))
     context.note("set", f"{len(numbers)} numbers, {len(sums)} sums, {len(differences)} differences")
     return {"exponent": exponent, "size": len(numbers)}

@@ -4,7 +4,7 @@ import itertools
 import math
 from decimal import Decimal, localcontext
 
-MOST = 12
+MOST = 16
 LARGEST = 1000
 PRECISION = 600
 KEPT = 150  # digits of the polynomial whose roots are counted; elimination and division lose about 200 of the 600
@@ -28,6 +28,7 @@ def evaluate(candidate, context):
         for root in (Decimal(0), *roots, *roots):
             polynomial = divided(polynomial, root)
         last = largest_root(whole(polynomial))
+    context.note("output", str(answer))
     context.note("function", f"{len(roots)} double roots, last sign change at z = {last:.8g}")
     return {"bound": last / (2 * math.pi), "double_roots": len(roots)}
 

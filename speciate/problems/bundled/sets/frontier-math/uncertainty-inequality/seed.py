@@ -17,4 +17,4 @@ def double_roots():
 
 
 def solve():
-    return [float(z) for z in double_roots()][:12]
+    return [float(z) for z in double_roots()][:16]

@@ -100,7 +100,8 @@ def evaluate(candidate, context):
         total = sum(size for cache in group for _, size in cache.trace)
         rewards[f"{prefix}object_misses"] = round(100 * sum(c.misses for c in group) / REQUESTS / len(group), 6)
         rewards[f"{prefix}byte_misses"] = round(100 * sum(c.missed_bytes for c in group) / total, 6)
-    context.note("misses by trace", str([cache.misses for cache in groups[""]]))
+    parts = [(c.misses, REQUESTS, c.missed_bytes, sum(size for _, size in c.trace)) for c in groups[""]]
+    context.note("by trace", "; ".join("missed {} of {} requests, {} of {} bytes".format(*part) for part in parts))
     return rewards
 
 

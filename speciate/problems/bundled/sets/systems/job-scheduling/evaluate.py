@@ -4,6 +4,7 @@ Jobs run without interruption. All clusters advance together, so that one call o
 """
 
 import heapq
+import itertools
 import math
 import random
 
@@ -82,7 +83,20 @@ def evaluate(candidate, context):
         rewards[f"{prefix}slowdown"] = round(math.fsum(slowdowns) / len(done), 6)
         rewards[f"{prefix}late"] = round(100 * sum(end > deadline for _, _, deadline, end in done) / len(done), 6)
         rewards[f"{prefix}longest_wait"] = round(max(end - arrival - duration for arrival, duration, _, end in done), 6)
+    note_parts(context, groups[""])
     return rewards
+
+
+def note_parts(context, clusters):
+    """Note which jobs of the traces that are shown are late."""
+    late = [sum(end > deadline for _, _, deadline, end in cluster.finished) for cluster in clusters]
+    context.note("late jobs by trace", f"{late} of {JOBS}")
+    done = [job for cluster in clusters for job in cluster.finished]
+    classes = []
+    for low, high in itertools.pairwise((0, 0.5, 1, 2, 4, math.inf)):
+        ends = [end > deadline for _, duration, deadline, end in done if low <= duration < high]
+        classes.append(f"{low} to {high}: {sum(ends)} of {len(ends)}")
+    context.note("late jobs by duration", ", ".join(classes))
 
 
 def start_jobs(candidate, context, clusters):

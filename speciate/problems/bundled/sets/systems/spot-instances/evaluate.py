@@ -91,6 +91,9 @@ def evaluate(candidate, context):
             100 * sum(job.finished or DEADLINE + job.left for job in group) / DEADLINE / len(group), 6
         )
         rewards[f"{prefix}missed"] = sum(job.finished is None for job in group)
+    parts = [groups[""][i : i + COPIES] for i in range(0, len(groups[""]), COPIES)]
+    costs = [round(100 * math.fsum(job.cost for job in part) / full / COPIES, 1) for part in parts]
+    context.note("cost by kind of availability", str(costs))
     return rewards
 
 

@@ -75,6 +75,9 @@ def evaluate(candidate, context):
             context.invalid(f"predict: expected a list of {len(offers)} pairs, one for each series")
         for i, answer in enumerate(answers):
             bits[i] += length(answer, everything[i][step], context)
+    for i, family in enumerate(FAMILIES):
+        own = [round(total / (LENGTH - 2), 2) for total in bits[SERIES * i : SERIES * (i + 1)]]
+        context.note(family, f"bits per value by series {own}")
     rewards = {}
     for name in TRACES:
         rewards[f"{name}_bits"] = round(sum(bits[:SERIES]) / SERIES / (LENGTH - 2), 6)

@@ -1,11 +1,6 @@
 """The last value, and one parameter for all."""
 
 
-def coded(value, parameter):
-    """Return a pair of whole numbers."""
-    return [round(value), min(max(round(parameter), 0), 30)]
-
-
 # EVOLVE-BLOCK-START
 def guess(past):
     """Return the prediction of the next value and the parameter of the code; the last of ``past`` is the newest."""
@@ -16,7 +11,8 @@ def guess(past):
 
 def predict(series):
     """Return a pair of whole numbers for each series."""
-    return [coded(*guess(past)) for past in series]
+    found = [guess(past) for past in series]
+    return [[round(value), min(max(round(parameter), 0), 30)] for value, parameter in found]
 
 
 # EVOLVE-BLOCK-END
