@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from pydantic import Field
@@ -20,13 +21,15 @@ from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
 
-_EDITS = ProgramMutatorOptions()
+_EDITS: Final = ProgramMutatorOptions()
+_SKIPPED: Final = 128
+"""Bound of the steps left to other requests."""
 
 
 class PolishOptions(Value):
     """Options of ``polish``."""
 
-    step: float = Field(default=0.1, gt=0, le=10)
+    step: float = Field(default=0.3, gt=0, le=10)
     """First step of a float, as a share of its value."""
 
 
@@ -69,13 +72,12 @@ class Polisher:
         if scratch:
             children = [scattered(program, self._options.step, rng) for _ in range(count)]
         else:
-            relatives, number = request.relatives(), request.parents[0].number
-            most = request.earlier + count
-            children = polished(program, number, relatives, most, self._options.step, request.seed)[request.earlier :]
+            relatives, number, skipped = request.relatives(), request.parents[0].number, request.earlier % _SKIPPED
+            children = polished(program, number, relatives, skipped + count, self._options.step, request.seed)[skipped:]
         edited = (child_of([program], _EDITS, 1, rng, heavy=scratch) for _ in range(count))
         return [*(child for child in children if child != program), *edited][:count]
 
 
-KIND = PolicyKind(
+KIND: Final = PolicyKind(
     Polisher, "a numerical optimizer of the numbers in programs, without a model", reads_prompts=False, immediate=True
 )

@@ -49,7 +49,8 @@ class SampleRequest:
     # Return the first parent, its ancestors and their children, ascending by number. Reads the store: only for policies
     # that learn from what was tried.
     relatives: Callable[[], Sequence[Relative]] = field(default=_no_relatives, compare=False)
-    # Answers of earlier requests of the same batch that change the same first parent.
+    # Answers that are requested at the same time to change the same first parent: by earlier requests of the batch, and
+    # by the lanes before this one.
     earlier: int = 0
 
 

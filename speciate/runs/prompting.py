@@ -170,7 +170,7 @@ def plan_requests(
             keep_tokens=context.spec.keeps_tokens,
             others=shown_prompt.inspirations,
             relatives=partial(relatives.of, selection.parents[:1]),
-            earlier=taken[selection.parents[:1]],
+            earlier=lease.lane * int(lease.payload["answers"]) + taken[selection.parents[:1]],
         )
         taken[selection.parents[:1]] += answers
         planned.append(PlannedRequest(selection, position, policy, request, shown_prompt.advice))

@@ -1,9 +1,10 @@
 """Improve the numbers of a program, one after the other, by what earlier steps of the run tell.
 
-Rosenbrock's coordinate search (1960, section 3): a step that improved is followed by a larger one of the same number,
-a step that did not by one in the other direction, then by smaller ones. Nothing is kept between requests: steps, and
-whose turn it is, are read from the programs of the same shape and their rewards, whoever wrote them. So answers may
-arrive in any order, or never, and the same record gives the same proposals.
+Rosenbrock's coordinate search (1960, section 3): a step that improved is followed at once by a larger one of the same
+number, a step that did not by one in the other direction, and two that did not by the step to the top of the parabola
+through both, or by smaller ones. Nothing is kept between requests: steps, and whose turn it is, are read from the
+programs of the same shape and their rewards, whoever wrote them. So answers may arrive in any order, or never, and the
+same record gives the same proposals.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ _TELLING: Final = 4.0
 """A failed step that is larger than the next one by more than this factor tells nothing about it."""
 _LEAST: Final = 1e-5
 """Step, as a share of the first one, after which a number starts again with the first one."""
-_JITTER: Final = 0.2
+_JITTER: Final = 0.1
 """Standard deviation of the logarithm of a step, without which requests in flight would repeat each other."""
 _MERGED: Final = 0.5
 """Probability of a program that unites the improvements of several children of its parent, if there are any."""
 _WIDE: Final = (0.03, 3.0)
 """Range of the steps of a program that starts anew, in first steps."""
+_ABYSS: Final = 100.0
+"""Loss, in ranges of the objectives, that is due to a failure or an infeasible program."""
+_SMALL: Final = 0.3
+"""Share of the typical value that counts as the value of a smaller number."""
+_DIGITS: Final = 12
 _TRIES: Final = 50
 
 Values = tuple[int | float, ...]
@@ -43,14 +49,16 @@ Values = tuple[int | float, ...]
 
 @dataclass(slots=True)
 class _Step:
-    """What the relatives tell about one number."""
+    """What the record tells about one number."""
 
     size: float
     """Signed size of the next step."""
-    turn: int = -1
-    """Candidate that changed it last."""
+    turn: float
+    """Steps are made in the order of their turns."""
     failures: int = 0
     """Steps since the last improvement."""
+    last: tuple[float, float] = (0.0, -math.inf)
+    """Size and gain of the last step."""
 
 
 def polished(program: str, number: int, relatives: Sequence[Relative], most: int, share: float, seed: int) -> list[str]:
@@ -67,18 +75,15 @@ def polished(program: str, number: int, relatives: Sequence[Relative], most: int
         return []
     points = {each.number: each for each in relatives if _shape(each.program) == _shape(program)}
     values = {key: _values(each.program) for key, each in points.items()} | {number: _values(program)}
-    firsts = [_first_step(source, each, share) for each in source.numbers]
-    steps = _steps(points, values, firsts, rng)
-    seen = {*values.values()}
-    children = list[str]()
-    for child in islice(_children(number, points, values, steps, rng), most + _TRIES * len(firsts)):
+    steps = _steps(source, points, values, share, rng)
+    seen, children = {*values.values()}, list[Values]()
+    for child in islice(_children(source, number, points, values, steps, rng), most + _TRIES * len(steps)):
         if len(children) == most:
             break
-        text = _with(source, child)
-        if (point := _values(text)) not in seen:
-            seen.add(point)
-            children.append(text)
-    return children
+        if child not in seen:
+            seen.add(child)
+            children.append(child)
+    return [_with(source, child) for child in children]
 
 
 def scattered(program: str, share: float, rng: np.random.Generator) -> str:
@@ -86,59 +91,89 @@ def scattered(program: str, share: float, rng: np.random.Generator) -> str:
     source = read_source(program)
     low, high = _WIDE
     size = low * (high / low) ** float(rng.random())
-    moves = size * rng.standard_normal(len(source.numbers))
-    values = [
-        each.value + _first_step(source, each, share) * (move if isinstance(each.value, float) else round(move / 2))
-        for each, move in zip(source.numbers, moves.tolist(), strict=True)
-    ]
-    return _with(source, values)
+    firsts = [_first_step(source, each, share) for each in source.numbers]
+    # Integers are often counts, of which few may change together.
+    firsts = [step / 2 if isinstance(n.value, int) else step for n, step in zip(source.numbers, firsts, strict=True)]
+    moves = (size * rng.standard_normal(len(firsts)) * firsts).tolist()
+    return _with(source, [_sum(number, number.value, move) for number, move in zip(source.numbers, moves, strict=True)])
 
 
 def _children(
+    source: Source,
     number: int,
     points: Mapping[int, Relative],
     values: Mapping[int, Values],
     steps: Sequence[_Step],
     rng: np.random.Generator,
 ) -> Iterator[Values]:
-    base = values[number]
+    base, numbers = values[number], source.numbers
     if (moves := _unmerged(number, points, values)) and rng.random() < _MERGED:
-        yield tuple(_moved(value, moves[i], rng) if i in moves else value for i, value in enumerate(base))
+        yield tuple(_moved(numbers[i], each, moves[i], rng) if i in moves else each for i, each in enumerate(base))
     order = sorted(rng.permutation(len(base)).tolist(), key=lambda i: steps[i].turn)
     for round_ in count():
         for i in order:
             size = steps[i].size
             if round_:  # every number has had its step, so any other size is as good
                 size *= 10 ** rng.uniform(-1.5, 0.7 + round_ / 10) * rng.choice((-1, 1))
-            yield (*base[:i], _moved(base[i], size, rng), *base[i + 1 :])
+            yield (*base[:i], _moved(numbers[i], base[i], size, rng), *base[i + 1 :])
 
 
-def _moved(value: int | float, size: float, rng: np.random.Generator) -> int | float:
+def _moved(number: Number, value: int | float, size: float, rng: np.random.Generator) -> int | float:
     """Return a value after a step; an integer moves by 1 at least."""
     size *= math.exp(_JITTER * rng.standard_normal())
-    return value + (size if isinstance(value, float) else round(size) or round(math.copysign(1, size)))
+    return _sum(number, value, size if isinstance(value, float) else round(size) or math.copysign(1, size))
+
+
+def _sum(number: Number, value: int | float, size: float) -> int | float:
+    """Return a value after a step as it will be written; a size or index that was not negative stays so."""
+    if isinstance(value, float):
+        return float(f"{value + size:.{_DIGITS}g}")
+    total = value + round(size)
+    return abs(total) if number.structural and number.value >= 0 else total
 
 
 def _steps(
-    points: Mapping[int, Relative], values: Mapping[int, Values], firsts: Sequence[float], rng: np.random.Generator
+    source: Source,
+    points: Mapping[int, Relative],
+    values: Mapping[int, Values],
+    share: float,
+    rng: np.random.Generator,
 ) -> list[_Step]:
     """Replay the changes of one number, in order."""
-    steps = [_Step(first * float(rng.choice((-1, 1)))) for first in firsts]
+    firsts = [_first_step(source, each, share) for each in source.numbers]
+    # Most integers are no quantities, so they come last.
+    turns = [-1.0 if isinstance(each.value, int) else -2.0 for each in source.numbers]
+    steps = [_Step(step * float(rng.choice((-1, 1))), turn) for step, turn in zip(firsts, turns, strict=True)]
     for key, relative in points.items():
         parent = points.get(relative.parent)
         if parent is None or len(moves := _moves(values[parent.number], values[key])) != 1:
             continue
         ((i, size),) = moves.items()
-        step = steps[i]
-        if relative.value > parent.value:
-            step.size, step.failures = _GROWTH * size, 0
+        step, gain = steps[i], relative.value - parent.value
+        if gain > 0:
+            step.size, step.failures, step.turn = _GROWTH * size, 0, -math.inf
         elif step.turn < 0 or abs(size) <= _TELLING * abs(step.size):
             step.failures += 1
-            step.size = -size if step.failures % 2 else -_SHRINKAGE * size
+            step.size = -size if step.failures % 2 else _smaller(size, gain, *step.last)
             if abs(step.size) < _LEAST * firsts[i]:
                 step.size = math.copysign(firsts[i], step.size)
-        step.turn = key
+            step.turn = key
+        step.last = size, gain
     return steps
+
+
+def _smaller(size: float, gain: float, other: float, other_gain: float) -> float:
+    """Return the step to the top of the parabola through the outcomes of two steps in opposite directions.
+
+    If it does not exist, or lies near the start or beyond the steps, a smaller step.
+    """
+    if size * other < 0 and min(gain, other_gain) > -_ABYSS:
+        curvature = 2 * (size * other_gain - other * gain)
+        top = (size * size * other_gain - other * other * gain) / curvature if curvature else 0.0
+        shorter = min(abs(size), abs(other))
+        if 0.05 * shorter < abs(top) < shorter:
+            return top
+    return -_SHRINKAGE * size
 
 
 def _unmerged(number: int, points: Mapping[int, Relative], values: Mapping[int, Values]) -> dict[int, float]:
@@ -147,6 +182,8 @@ def _unmerged(number: int, points: Mapping[int, Relative], values: Mapping[int, 
     if parent is None:
         return {}
     own, best = _moves(values[parent.number], values[number]), dict[int, tuple[float, float]]()
+    if any(each.parent == number and len(_moves(values[number], values[key])) > 1 for key, each in points.items()):
+        return {}
     for key, relative in points.items():
         if relative.parent == parent.number and relative.value > parent.value:
             moves = _moves(values[parent.number], values[key])
@@ -165,16 +202,12 @@ def _first_step(source: Source, number: Number, share: float) -> float:
     """Return 1 for an integer; a zero moves by a share of the typical value."""
     if isinstance(number.value, int):
         return 1.0
-    return share * (max(abs(number.value), 0.1 * source.scale) if number.value else source.scale)
+    return share * (max(abs(number.value), _SMALL * source.scale) if number.value else source.scale)
 
 
 def _with(source: Source, values: Sequence[int | float]) -> str:
-    """Return the program with other values; a size or index that was not negative stays so."""
-    edits = [
-        written(number, abs(value) if number.structural and number.value >= 0 else value)
-        for number, value in zip(source.numbers, values, strict=True)
-        if value != number.value
-    ]
+    pairs = zip(source.numbers, values, strict=True)
+    edits = [written(number, value) for number, value in pairs if value != number.value]
     return applied(source.data, edits).decode("utf-8", "replace")
 
 
