@@ -72,7 +72,7 @@ def test_the_form_follows_the_policy(ask: Ask, policy: Callable[..., Policy], da
 def test_a_proposal_shows_the_seed_program_and_its_regions(ask: Ask, problem: Callable[..., Problem]) -> None:
     seeded = problem(seed_program="# EVOLVE-BLOCK-START\nz = 3\n# EVOLVE-BLOCK-END\n")
     prompt = ask((), (), role=PolicyRole.PROPOSE, of=seeded)
-    assert "Only the block between # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END may change" in prompt.system
+    assert "Only what stands between # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END may change" in prompt.system
     assert "z = 3" in prompt.user
 
 
