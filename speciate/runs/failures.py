@@ -16,6 +16,8 @@ from speciate.search.strategy import Selection, Strategy
 
 _REPAIRS: Final = 0.25
 """Share of the prompts that ask for a repair while most of the latest candidates fail."""
+_ODDS: Final = 0.5
+"""Repairs of a failed program otherwise, on average: those of large models are worth a request."""
 
 
 class RecentFailures:
@@ -36,14 +38,17 @@ class RecentFailures:
         failed = [(number, island, failure) for number, island, failure in latest if failure and is_of_program(failure)]
         evaluated = [(number, island) for number, island, each in failed if each.kind is not FailureKind.REJECTED]
         repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)
-        self._broken = evaluated[:1] if repairs and 2 * len(failed) > len(latest) else []
+        large = not any(policy.is_external or policy.prompt_style.is_compact for policy in readers)
+        seldom = _ODDS * len(evaluated) / max(1, len(latest)) if large else 0.0
+        self._share = _REPAIRS if 2 * len(failed) > len(latest) else seldom
+        self._broken = evaluated[:1] if repairs and self._share else []
 
     def or_repair(self, selection: Selection, rng: np.random.Generator) -> Selection:
-        """Return the selection; while most of the latest candidates fail, at times the newest failed program instead.
+        """Return the selection, or at times the newest failed program instead.
 
         The parent of the selection is then shown beside it, and the child belongs to the failed program's island.
         """
-        if not self._broken or rng.random() >= _REPAIRS:
+        if not self._broken or rng.random() >= self._share:
             return selection
         ((number, island),) = self._broken
         others = tuple(parent for parent in selection.parents[:1] if parent != number)

@@ -123,6 +123,18 @@ def test_a_share_of_the_prompts_asks_for_the_repair_of_the_newest_failed_program
                for c in children)  # fmt: skip
 
 
+def test_every_second_failed_program_is_repaired_on_average_if_few_fail() -> None:
+    client = Forgetful("```python\nx = 8 / ({} % 4)\ny = 5\n```")
+    shares = []
+    for style in ("standard", "compact"):
+        lab = Lab(client, toy_policy(prompt_style=style), budget={"evaluations": 400}, samples_per_prompt=1)
+        repairs = [request for request in lab.later if request.parents and request.parents[0].failure]
+        shares.append(len(repairs) / len(lab.later))
+        client.asked.clear()
+    assert 0.06 < shares[0] < 0.2
+    assert shares[1] == 0
+
+
 def test_rejections_are_named_and_not_repaired() -> None:
     lab = Lab(Forgetful("I have no idea."), budget={"evaluations": 30})
     assert all("no_code_block: nothing to read" in request.prompt.user for request in lab.later)
