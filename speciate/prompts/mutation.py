@@ -158,9 +158,9 @@ class _Writer:
             cause = cause_of(self.parent.failure, self.problem, self.parent.program)
             values["failure"] = cause.summary or f"{self.parent.failure.kind.value}, as shown above"
         elif self.parent is not None and self.parent.rewards is not None:
-            values["target"] = next_target(self.problem, self.parent)
-            best = objectives_text(self.problem, self._state.best or self.parent)
-            values["further"] = "" if values["target"] else best
+            best = self._state.best or self.parent
+            values["further"] = "" if next_target(self.problem, best) else objectives_text(self.problem, best)
+            values["target"] = "" if values["further"] else next_target(self.problem, self.parent)
         # An unchecked template may hold no request.
         own, default = self.problem.prompts.get(self.wordings, ""), default_template(f"{form}{self.wordings}")
         return requests(own, values) or requests(default, values)
