@@ -38,25 +38,21 @@ class Cause:
 
     message: str
     """Message of the exception, or the whole detail if that is no traceback of Python."""
-    line: int = 0
-    """Number of the candidate's last line in the traceback; 0 without one, and outside of the blocks."""
+    where: str = ""
+    """The candidate's last line in the traceback, such as "line 5" or "line 7 of your block"; empty without one."""
     source: str = ""
     """That line."""
-    block: str = ""
-    """The block in which ``line`` counts, such as " of your block"; empty for a line of the whole program."""
 
     @property
     def place(self) -> str:
         source = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
-        if not self.line:
-            return f"in the fixed text: {source}" if source else ""
-        return f"at line {self.line}{self.block}{f': {source}' if source else ''}"
+        return f"at {self.where}{f': {source}' if source else ''}" if self.where else ""
 
     @property
     def summary(self) -> str:
         """The name of the exception and its place, without any text that a candidate chose; empty if unknown."""
         name = _EXCEPTION.match(self.message)
-        return "" if name is None or not self.line else f"{name[1]}, line {self.line}{self.block}"
+        return f"{name[1]}, {self.where}" if name and self.where else ""
 
 
 def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
@@ -76,15 +72,15 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     if not message:
         return Cause(detail.strip())
     own = [frame for frame in frames if _is_own(frame[1], problem)]
+    if not own:
+        return Cause(message)
     blocks = () if problem.many_files else blocks_or_none(program)
     for frame in reversed(own):
         for number, block in enumerate(blocks, 1):
             if block.start < (line := int(frame[2])) < block.end:
-                named = " of your block" if len(blocks) == 1 else f" of block {number}"
-                return Cause(message, line - block.start, frame[3].strip(), named)
-    if not own:
-        return Cause(message)
-    return Cause(message, 0 if blocks else int(own[-1][2]), own[-1][3].strip())
+                named = "your block" if len(blocks) == 1 else f"block {number}"
+                return Cause(message, f"line {line - block.start} of {named}", frame[3].strip())
+    return Cause(message, "a line of the fixed text" if blocks else f"line {int(own[-1][2])}", own[-1][3].strip())
 
 
 def is_of_program(failure: Failure) -> bool:
@@ -120,7 +116,7 @@ def headline(failure: Failure, problem: Problem, *, placed: bool = True) -> str:
     lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
     reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
-    head = line if line and (cause.line or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
+    head = line if line and (cause.where or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
     return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place if placed else "")))
 
 

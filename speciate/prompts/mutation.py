@@ -34,12 +34,7 @@ from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token
 _MIN_CHARS: Final = 400
 """Minimum length of a cut program or description."""
 _CUT_NOTE_CHARS: Final = 64
-_ADDED: Final = {
-    "best": "$best",
-    "state": "$state",
-    "history": "What was tried last, newest first:\n$history",
-    "failures": "Why recent programs failed:\n$failures",
-}
+_ADDED: Final = ("$best", "$state", "What was tried last:\n$history", "Why recent programs failed:\n$failures")
 """Ends of a template of a user that does not place these values."""
 
 
@@ -57,17 +52,11 @@ def build_prompt(
     """Build the prompt for one selection.
 
     What many prompts share comes first, so that a server's prefix cache holds it: the form of the answer and the
-    problem for the whole run, with the text that no answer may change, then the parent with its feedback, which other
-    prompts change as well. The best program, further ones, the state of the search, the causes of recent failures and
-    the request follow. Of programs only the lines that may change are shown. The wording comes from the templates, the
-    problem's own if it has any.
+    problem for the whole run, then the parent with its feedback, which other prompts change as well.
 
-    A prompt has at most ``policy.prompt_tokens`` tokens by ``token_bound``. Until it fits, these parts are dropped or
-    cut in this order: inspirations from the last one; further parents from the last one; attempts, the oldest first;
-    the best program; feedback texts, last name first; causes of failures, the rarest first; the problem's examples; the
-    middle of the program to change; the middle of the description; the middle of the prompt.
-
-    A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
+    A prompt has at most ``policy.prompt_tokens`` tokens by ``token_bound``. Until it fits, the parts ``_OMITTED`` are
+    dropped, then the problem's examples; then the middle of the program to change, of the description and of the prompt
+    are cut. A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
     ``parents[0]`` is the program to change, the others are those to recombine with it; inspirations come most useful
     first. ``goal`` (k,) is a weighting of the rewards to aim for, summing to 1.
@@ -183,7 +172,7 @@ class _Writer:
         }
         name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
         template = template_of(self.problem, name)
-        template = "\n\n".join([template, *(text for value, text in _ADDED.items() if not uses(template, value))])
+        template = "\n\n".join([template, *(text for text in _ADDED if not uses(template, text.rpartition("$")[2]))])
         return Prompt(system=storable(self._system), user=storable(fill(template, values)))
 
     def tokens(self, content: _PromptParts) -> int:
