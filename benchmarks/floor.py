@@ -1,4 +1,4 @@
-"""How far mutation without a model gets on numeric problems, beside random restarts of scipy at equal processor time.
+"""How far search without a model gets on numeric problems, beside restarts of scipy's optimizers at equal evaluations.
 
 ``python -m benchmarks floor`` prints the tables and writes docs/evidence/floor.md.
 """
@@ -6,57 +6,86 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
+from rich.progress import track
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
 from benchmarks.parts import CONSOLE
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.objective import Direction
-from speciate.domain.policy import Policy
+from speciate.domain.ensemble import PolicyChoice
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
-from speciate.ports.work import RunContext
+from speciate.policies.mutators.numbers import written
+from speciate.policies.mutators.reading import read_source
+from speciate.policies.mutators.source import applied
+from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.problems.loader import known_problems, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.settings import Settings
 from speciate.storage.work.memory import MemoryWorkStore
-from tests.support.script_evaluators import Evaluator, InvalidAnswerError, evaluator_in
+from tests.support.script_evaluators import Evaluator, evaluator_in
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "evidence" / "floor.md"
-PROBLEMS: Final = {"distance-ratio-2d-16": 32, "autocorrelation-2": 30, "erdos-minimum-overlap": 30}
-"""Problems and numbers of their constants. Seeds were fixed before the first run; the number of evaluations and the
-problems were cut afterwards, for time, when results of a fourth problem (circle packing) had been seen."""
+PROBLEMS: Final = (
+    "autocorrelation-1", "autocorrelation-2", "autocorrelation-3", "circle-packing-32", "circles-in-rectangle-21",
+    "circles-in-square-26", "distance-ratio-2d-16", "distance-ratio-3d-14", "erdos-minimum-overlap",
+    "heilbronn-convex-13", "heilbronn-convex-14", "heilbronn-triangle-11", "hexagons-11", "hexagons-12",
+    "uncertainty-inequality",
+)  # fmt: skip
+"""The problems of the set ``frontier-math`` whose seed program has floats."""
+LISTS: Final = {"distance-ratio-2d-16": 32, "autocorrelation-2": 30, "erdos-minimum-overlap": 30}
+"""Problems whose answer is also written as a list of that many random constants."""
 SEEDS: Final = (1, 2, 3, 4, 5)
-EVALUATIONS: Final = 300
+MARKS: Final = (60, 300)
+"""Evaluations after which the best score is compared."""
 STRATEGY: Final = "vector_evolution"
-ARMS: Final[Mapping[str, Mapping[str, float]]] = {
-    "program_mutator": {},
-    "with inherited steps": {"inherited": 0.5},
-    "with inherited steps and covariance": {"inherited": 0.5, "covariance": 0.3},
+OPTIONS: Final = {"min_elites": 1}
+"""Without this, most programs of a short run start from the seed program."""
+ARMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "program_mutator": ("program_mutator",),
+    "polish": ("polish",),
+    "both": ("program_mutator", "polish"),
 }
+"""Policies of the searches; several share the requests by ``--choice ucb``."""
 SCIPY: Final = "scipy, restarts"
+LIMIT_S: Final = 5.0
 METHOD: Final = f"""
-Written by `python -m benchmarks floor`. Programs are lists of random constants; the mutator changes them and
-`{STRATEGY}` selects, {EVALUATIONS} evaluations. scipy has Powell's method from random starts of the same numbers, the
-same evaluators, and the processor time that the last search of the same seed took. Everything runs in one process,
-without the sandbox. Seeds {SEEDS[0]} to {SEEDS[-1]}, fixed before; problems and budget were
-cut for time after a first run. Means; in brackets the 95 % interval of the paired
-difference from `program_mutator` (Student), positive is better.
+Written by `python -m benchmarks floor`. `{STRATEGY}` selects (option `min_elites=1`), one request for one program at a
+time. scipy has Powell's method on the floats of the same program by the same evaluators: from its own values, then from
+random changes of these or of the best ones. All arms have the same number of evaluations. Scores are normalised by the
+declared ranges: 1 is the top, and a program without a feasible answer has 0. Everything runs in one process, without
+the sandbox. Programs are the seed programs of the problems (only the random choices differ between seeds) and lists of
+random constants (which differ). Seeds {SEEDS[0]} to {SEEDS[-1]}. Means; in brackets the 95 % interval of the paired
+difference from scipy (Student), positive is better.
 """
-HEAD: Final = f"| problem | {' | '.join([*ARMS, SCIPY])} | seconds |\n|---|{'---|' * (len(ARMS) + 2)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A search of one arm."""
+
+    slug: str
+    listed: bool
+    arm: str
+    seed: int
 
 
 class _Evaluator:
-    """Scores programs in this process: the same function that scipy minimizes, without the sandbox's time."""
+    """Scores programs in this process, without the sandbox's time."""
 
     tier = "in process"
 
@@ -66,137 +95,159 @@ class _Evaluator:
     def evaluate(
         self, problem: Problem, programs: Any, *, seeds: Any, timeout_s: float | None = None
     ) -> list[Evaluation]:
-        return [self._one(problem, program) for program in programs]
+        return [self.one(problem, program) for program in programs]
 
-    def _one(self, problem: Problem, program: str) -> Evaluation:
+    def one(self, problem: Problem, program: str) -> Evaluation:
         names: dict[str, Any] = {}
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         try:
             exec(program, names)
             rewards = problem.space.vector(self._evaluate(lambda name, *given: names[name](*given)))
         except Exception as error:  # noqa: BLE001  # a mutated program may raise anything
             failure = Failure(kind=FailureKind.CRASHED, reason="raised", detail=str(error)[:100])
             return Evaluation(rewards=None, failure=failure)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         return Evaluation(rewards=rewards)
 
 
 def program_of(slug: str, values: np.ndarray[Any, Any]) -> str:
     """Return a program whose constants are the coordinates or heights of a problem's answer."""
-    written = ",\n    ".join(f"{value:.4f}" for value in values)
-    block = f"# EVOLVE-BLOCK-START\nVALUES = [\n    {written},\n]\n# EVOLVE-BLOCK-END\n"
+    rows = ",\n    ".join(f"{value:.4f}" for value in values)
+    block = f"# EVOLVE-BLOCK-START\nVALUES = [\n    {rows},\n]\n# EVOLVE-BLOCK-END\n"
     pairs = "[[a, b] for a, b in zip(VALUES[::2], VALUES[1::2])]"
     answer = pairs if "ratio" in slug else "[max(0.0, value) for value in VALUES]"
     return f"{block}\n\ndef solve():\n    return {answer}\n"
 
 
-def searched(slug: str, seed: int, options: Mapping[str, float]) -> tuple[float, float]:
-    """Return the best value of a search by mutation and its processor seconds."""
-    start = np.random.default_rng(seed).random(PROBLEMS[slug])
-    problem = load_problem(known_problems()[slug]).model_copy(update={"seed_program": program_of(slug, start)})
-    policy = Policy(slug="program-mutator", kind="program_mutator", options=dict(options))
-    spec = RunSpec(strategy=STRATEGY, budget=Budget(evaluations=EVALUATIONS), seed=seed, lanes=1)
-    context = RunContext(uuid4(), problem, policy, uuid4(), spec, policy, uuid4())
-    store, signals, client = MemoryWorkStore(), LocalQueue(), build_client(policy)
-    evaluator = _Evaluator(evaluator_in(known_problems()[slug]))
-    began = time.process_time()
+def score(problem: Problem, evaluation: Evaluation) -> float:
+    """Return the mean of the normalised rewards; 0 if there are none or they are infeasible."""
+    if evaluation.rewards is None:
+        return 0.0
+    return max(0.0, float(problem.space.normalise([evaluation.rewards]).mean()))
+
+
+def made(job: Job) -> list[float]:
+    """Return the best score at each mark."""
+    signal.signal(signal.SIGALRM, _expire)
+    problem = load_problem(known_problems()[job.slug])
+    if job.listed:
+        values = np.random.default_rng(job.seed).random(LISTS[job.slug])
+        problem = problem.model_copy(update={"seed_program": program_of(job.slug, values)})
+    evaluator = _Evaluator(evaluator_in(known_problems()[job.slug]))
+    scores = (searched if job.arm in ARMS else restarted)(job, problem, evaluator)
+    return [max(scores[:mark]) for mark in MARKS]
+
+
+def _expire(*_: object) -> None:
+    raise TimeoutError
+
+
+def searched(job: Job, problem: Problem, evaluator: _Evaluator) -> list[float]:
+    """Return the scores of a search by policies without a model, in order."""
+    policies = [WeightedPolicy(Policy(slug=kind.replace("_", "-"), kind=kind), uuid4()) for kind in ARMS[job.arm]]
+    spec = RunSpec(
+        strategy=STRATEGY,
+        strategy_options=OPTIONS,
+        budget=Budget(evaluations=MARKS[-1]),
+        seed=job.seed,
+        lanes=1,
+        batch=1,
+        samples_per_prompt=1,
+        policy_choice=PolicyChoice.UCB,
+    )
+    ensembles = {PolicyRole.PROPOSE: tuple(policies)} if len(policies) > 1 else {}
+    context = RunContext(uuid4(), problem, policies[0].policy, policies[0].policy_id, spec, ensembles=ensembles)
+    store, signals = MemoryWorkStore(), LocalQueue()
     store.add(context)
     signals.committed(store.start(context.run_id))
-    drain(WorkExecutor(store, signals, evaluator, lambda _: client), signals)
-    seconds = time.process_time() - began
-    found = [c.evaluation.rewards for c in store.runs[context.run_id].candidates.values()]
-    valid = [r[0] for r in found if r is not None and problem.space.violation([r])[0] <= 0]
-    return (max if sign_of(problem) < 0 else min)(valid), seconds
+    drain(WorkExecutor(store, signals, evaluator, build_client), signals)
+    return [score(problem, c.evaluation) for _, c in sorted(store.runs[context.run_id].candidates.items())]
 
 
-def sign_of(problem: Problem) -> int:
-    """Return -1 if the first objective is maximized, else 1."""
-    return -1 if problem.objectives[0].direction is Direction.MAXIMIZE else 1
+class _Spent(Exception):  # noqa: N818
+    """All evaluations are spent."""
 
 
-def restarted(slug: str, seed: int, seconds: float) -> float:
-    """Return the best value of Powell's method from random starts within some processor seconds."""
-    problem = load_problem(known_problems()[slug])
-    evaluate, names = evaluator_in(known_problems()[slug]), dict[str, Any]()
-    rng = np.random.default_rng(seed)
-    exec(program_of(slug, rng.random(PROBLEMS[slug])), names)
-    best, end = math.inf, time.process_time() + seconds
-
-    class TimeIsOver(Exception):  # noqa: N818
-        pass
+def restarted(job: Job, problem: Problem, evaluator: _Evaluator) -> list[float]:
+    """Return the scores of an optimizer of scipy over the floats of the seed program, in order."""
+    source, rng = read_source(problem.seed_program), np.random.default_rng(job.seed)
+    numbers = [source.numbers[i] for i in source.floats]
+    start = np.array([number.value for number in numbers])
+    unit = 0.1 * np.where(start == 0, source.scale, np.abs(start))
+    scores, best = list[float](), (math.inf, np.zeros(len(start)))
 
     def value(point: np.ndarray[Any, Any]) -> float:
         nonlocal best
-        if time.process_time() > end:
-            raise TimeIsOver
-        names["VALUES"] = point.tolist()
-        try:
-            rewards = problem.space.vector(evaluate(lambda name, *given: names[name](*given)))
-        except InvalidAnswerError:
-            return 1e6
-        # An infeasible point is worth its violation, far from every feasible one.
-        violation = float(problem.space.violation([rewards])[0])
-        found = 1e3 * (1 + violation) if violation > 0 else sign_of(problem) * rewards[0]
-        best = min(best, found)
+        if len(scores) == MARKS[-1]:
+            raise _Spent
+        values = (start + unit * point).tolist()
+        edits = [written(number, each) for number, each in zip(numbers, values, strict=True)]
+        evaluation = evaluator.one(problem, applied(source.data, edits).decode())
+        scores.append(score(problem, evaluation))
+        found = 1e4 if (r := evaluation.rewards) is None else -float(problem.space.normalise([r]).mean())
+        if found < best[0]:
+            best = found, point.copy()
         return found
 
+    first = np.zeros(len(start))
     try:
         while True:
-            minimize(value, rng.random(PROBLEMS[slug]), method="Powell", bounds=[(0.0, 1.0)] * PROBLEMS[slug])
-    except TimeIsOver:
-        return sign_of(problem) * best
+            minimize(value, first, method="Powell")
+            first = rng.choice((0, 1)) * best[1] + rng.choice((1, 3)) * rng.standard_normal(len(start))
+    except _Spent:
+        return scores
 
 
 def run(_: Settings) -> None:
     """Search, restart, and write the page."""
-    values: dict[tuple[str, str], list[float]] = {}
-    spent: dict[str, list[float]] = {slug: [] for slug in PROBLEMS}
-    for slug in PROBLEMS:
-        for seed in SEEDS:
-            for arm, options in ARMS.items():
-                found, seconds = searched(slug, seed, options)
-                values.setdefault((slug, arm), []).append(found)
-                spent[slug].append(seconds)
-            values.setdefault((slug, SCIPY), []).append(restarted(slug, seed, spent[slug][-1]))
-            CONSOLE.print(slug, seed, *(f"{arm} {values[slug, arm][-1]:.5g}" for arm in (*ARMS, SCIPY)))
-    PAGE.write_text(page(values, spent), encoding="utf-8")
+    arms = [*ARMS, SCIPY]
+    tasks = [(slug, False) for slug in PROBLEMS] + [(slug, True) for slug in LISTS]
+    jobs = [Job(*task, arm, seed) for task in tasks for seed in SEEDS for arm in arms]
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        results = list(track(pool.map(made, jobs, chunksize=5), "searching", len(jobs), console=CONSOLE))
+    scores = dict(zip(jobs, results, strict=True))
+    values = {
+        (task, arm): np.array([scores[Job(*task, arm, seed)] for seed in SEEDS]) for task in tasks for arm in arms
+    }
+    PAGE.write_text(page(tasks, values), encoding="utf-8")
     CONSOLE.print(f"wrote {PAGE}")
 
 
-def page(values: Mapping[tuple[str, str], list[float]], spent: Mapping[str, list[float]]) -> str:
-    """Return the page in Markdown."""
+Task = tuple[str, bool]
+Values = Mapping[tuple[Task, str], np.ndarray[Any, Any]]
+
+
+def page(tasks: Sequence[Task], values: Values) -> str:
+    """Return the page in Markdown; ``values`` have shape (seeds, marks)."""
     arms = [*ARMS, SCIPY]
-    lines = ["# Mutation without a model", "", *_conclusion(values), METHOD, HEAD]
-    for slug in PROBLEMS:
-        cells = [f"{np.mean(values[slug, arm]):.4f}{_difference(values, slug, arm)}" for arm in arms]
-        arrow = "↑" if _sign(slug) < 0 else "↓"
-        lines.append(f"| `{slug}` {arrow} | {' | '.join(cells)} | {np.median(spent[slug]):.1f} |")
-    return "\n".join(lines) + "\n"
+    lines = ["# Search without a model", ""]
+    for at, mark in enumerate(MARKS):
+        for arm in ARMS:
+            gains = [_gain(values, task, arm, at) for task in tasks]
+            better, worse = sum(low > 0 for low, _, _ in gains), sum(high < 0 for _, _, high in gains)
+            lower = sum(mean < 0 for _, mean, _ in gains)
+            lines.append(
+                f"- After {mark} evaluations {arm} is better than scipy on {better} of {len(tasks)} programs and worse"
+                f" on {worse} (intervals); its mean is lower on {lower}."
+            )
+    lines.append(METHOD)
+    for at, mark in enumerate(MARKS):
+        lines += [f"## After {mark} evaluations", "", f"| program | {' | '.join(arms)} |", f"|---|{'---|' * len(arms)}"]
+        for task in tasks:
+            cells = []
+            for arm in arms:
+                low, _, high = _gain(values, task, arm, at)
+                shown = "" if arm == SCIPY else f" [{low:+.3f}, {high:+.3f}]"
+                cells.append(f"{values[task, arm][:, at].mean():.4f}{shown}")
+            lines.append(f"| `{task[0]}`{', a list' * task[1]} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
-def _sign(slug: str) -> int:
-    return sign_of(load_problem(known_problems()[slug]))
-
-
-def _gains(values: Mapping[tuple[str, str], list[float]], slug: str, arm: str) -> tuple[float, float]:
-    """Return the 95 % interval of the paired improvement on the plain mutator."""
-    plain, other = np.array(values[slug, next(iter(ARMS))]), np.array(values[slug, arm])
-    gains = _sign(slug) * (plain - other)
+def _gain(values: Values, task: Task, arm: str, at: int) -> tuple[float, float, float]:
+    """Return the paired gain of an arm on scipy: its mean between the ends of the 95 % interval."""
+    gains = values[task, arm][:, at] - values[task, SCIPY][:, at]
     half = float(student.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / math.sqrt(len(gains)))
-    return float(gains.mean()) - half, float(gains.mean()) + half
-
-
-def _difference(values: Mapping[tuple[str, str], list[float]], slug: str, arm: str) -> str:
-    if arm == next(iter(ARMS)):
-        return ""
-    low, high = _gains(values, slug, arm)
-    return f" [{low:+.4f}, {high:+.4f}]"
-
-
-def _conclusion(values: Mapping[tuple[str, str], list[float]]) -> list[str]:
-    lines = []
-    for arm in (*list(ARMS)[1:], SCIPY):
-        better = sum(_gains(values, slug, arm)[0] > 0 for slug in PROBLEMS)
-        worse = sum(_gains(values, slug, arm)[1] < 0 for slug in PROBLEMS)
-        lines.append(
-            f"- {arm}: better than `program_mutator` on {better} of {len(PROBLEMS)} problems, worse on {worse}."
-        )
-    return lines
+    return float(gains.mean()) - half, float(gains.mean()), float(gains.mean()) + half

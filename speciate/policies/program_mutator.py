@@ -46,24 +46,21 @@ class ProgramMutator:
                 "program_mutator only edits programs, and this problem has no seed program.",
                 remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
             )
-        others = [member.program for member in request.others]
         rng = np.random.default_rng(request.seed)
         scratch = request.role is PolicyRole.PROPOSE and not request.parents
-        return SampleResult(tuple(self._completion(programs, others, scratch, rng) for _ in range(request.n)))
+        return SampleResult(tuple(self._completion(programs, scratch, rng) for _ in range(request.n)))
 
-    def _completion(
-        self, programs: Sequence[str], others: Sequence[str], scratch: bool, rng: np.random.Generator
-    ) -> Completion:
+    def _completion(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> Completion:
         # Every operator maps programs to programs and documents to documents.
         is_python = read_source(programs[0]).is_python
-        children = (self._child(programs, others, scratch, rng) for _ in range(self._answers))
+        children = (self._child(programs, scratch, rng) for _ in range(self._answers))
         return Completion(f"\n{SEPARATOR}\n".join(shown(child, is_python=is_python) for child in children))
 
-    def _child(self, programs: Sequence[str], others: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
+    def _child(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
         edits = self._options.proposal_edits if scratch else 1
         while rng.random() < self._options.second_edit:
             edits += 1
-        return child_of(programs, self._options, edits, rng, others, heavy=scratch)
+        return child_of(programs, self._options, edits, rng, heavy=scratch)
 
 
 KIND: Final = PolicyKind(

@@ -42,7 +42,6 @@ class SampleRequest:
     parents: tuple[Individual, ...] = ()
     seed_program: str = ""  # the problem's seed program, for the same policies; empty if the problem has none
     keep_tokens: bool = False  # true to request the id and the log-probability of every token
-    others: tuple[Individual, ...] = ()  # further programs in the prompt, for the same policies
     # Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many; False if
     # the budget does not hold them. Called from several threads.
     reserve: Callable[[int], bool] = field(default=_unlimited, compare=False)

@@ -168,7 +168,6 @@ def plan_requests(
             parents=shown_prompt.parents,
             seed_program=problem.seed_program,
             keep_tokens=context.spec.keeps_tokens,
-            others=shown_prompt.inspirations,
             relatives=partial(relatives.of, selection.parents[:1]),
             earlier=lease.lane * int(lease.payload["answers"]) + taken[selection.parents[:1]],
         )

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.policies.mutators.covariance import spread
 from speciate.policies.mutators.crossover import cross
 from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -31,20 +30,14 @@ def child_of(
     options: ProgramMutatorOptions,
     edits: int,
     rng: np.random.Generator,
-    others: Sequence[str] = (),
     *,
     heavy: bool = False,
 ) -> str:
-    """Return a child of the first program, recombined with the next ones; only the constants of ``others`` are used.
+    """Return a child of the first program, recombined with the next ones.
 
     A child of Python (or JSON) is Python (or JSON). It is the parent itself if no operator applies.
     """
     text = programs[0]
-    if options.covariance and len(programs) + len(others) > 1 and rng.random() < options.covariance:
-        similar = [read_source(other) for other in (*programs[1:], *others)]
-        text = _tried(text, lambda source, rng: spread(source, similar, rng), rng, checked=False)
-        if text != programs[0]:
-            return text
     if len(programs) > 1 and rng.random() < options.crossover:
         mate = read_source(programs[1 + int(rng.integers(len(programs) - 1))])
         text = _tried(text, lambda source, rng: cross(source, mate, rng), rng, checked=True)

@@ -1,9 +1,7 @@
 """Change numeric constants by small or large steps, one or several together.
 
 The mutator is stateless. Step sizes are drawn log-uniformly over several decades: whatever scale a run needs at a
-stage, a fixed share of the children has it. Or they are inherited, as in self-adaptive evolution strategies
-(Beyer & Schwefel 2002, section 4.2): a constant is written with no more decimal places than its step needs, so that
-its text tells the size of the step that wrote it, and constants whose steps were good keep steps of that size.
+stage, a fixed share of the children has it.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import numpy as np
@@ -20,10 +17,6 @@ import numpy as np
 from speciate.policies.mutators.source import Number, Source, SourceEdit, Span
 
 _DIGITS: Final = 12
-_PLACES: Final = 1.5
-"""Decimal places that a constant is written with beyond the size of its step."""
-_CHANGE: Final = 0.4
-"""Standard deviation of the change of an inherited step size, in powers of ten."""
 _RELOCATED: Final = 0.12
 _INT_LIMIT: Final = 10**15
 
@@ -36,8 +29,6 @@ class StepSizes:
     """Smallest step, as a share of the value or of the typical value."""
     sigma_high: float
     """Largest step, likewise."""
-    inherited: float
-    """Probability that a step has about the size of the step that wrote the constant."""
 
     def draw(self, rng: np.random.Generator) -> float:
         """Draw one step size, log-uniformly."""
@@ -58,46 +49,32 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
     moves = rng.standard_normal(len(indices))
     # The length of the step does not depend on the number of constants that share it.
     share = 1 / math.sqrt(len(indices))
-    edits = []
-    for position, unit, move in zip(indices, units, moves, strict=True):
-        number, size = source.numbers[position], share * unit
-        edits.append(written(number, number.value + size * float(move), size if steps.inherited else 0.0))
-    return edits
+    return [
+        written(source.numbers[position], source.numbers[position].value + share * unit * float(move))
+        for position, unit, move in zip(indices, units, moves, strict=True)
+    ]
 
 
 def _units(source: Source, positions: Sequence[int], steps: StepSizes, rng: np.random.Generator) -> list[float]:
-    """Return the standard deviation of the step of each chosen constant: inherited, or drawn from the whole range."""
-    if steps.inherited and rng.random() < steps.inherited:
-        change = 10 ** float(rng.normal(0.0, _CHANGE))
-        return [change * _inherited(source, source.numbers[position]) for position in positions]
+    """Return the standard deviation of the step of each chosen constant."""
     sigma, relative = steps.draw(rng), rng.random() < 0.5
     values = [abs(source.numbers[position].value) for position in positions]
     return [sigma * (value if relative and value else source.scale) for value in values]
 
 
-def _inherited(source: Source, number: Number) -> float:
-    """Return the standard deviation of the step that wrote a constant, which its last decimal place tells."""
-    try:
-        places = Decimal(source.cut(number.span).decode().replace("_", "").replace(" ", "")).as_tuple().exponent
-    except (InvalidOperation, ValueError):
-        return source.scale
-    return 10.0 ** (max(int(places), -_DIGITS) + _PLACES) if isinstance(places, int) else source.scale
-
-
-def written(number: Number, value: float, unit: float = 0.0) -> SourceEdit:
-    """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged.
-
-    The value is rounded to about a thirtieth of ``unit``, the standard deviation of the step, so that its last decimal
-    place tells the next step. A unit of 0 keeps all digits.
-    """
+def written(number: Number, value: float) -> SourceEdit:
+    """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged."""
     if isinstance(number.value, int):
         text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))
     else:
-        if unit > 0 and math.isfinite(value):
-            value = round(value, min(_DIGITS, round(_PLACES - math.log10(unit))))
-        rounded = float(f"{value:.{_DIGITS}g}")
-        text = repr(rounded if math.isfinite(rounded) and abs(rounded) < 1e300 else float(number.value))
+        short = rounded(value)
+        text = repr(short if math.isfinite(short) and abs(short) < 1e300 else float(number.value))
     return SourceEdit(number.span, text.encode())
+
+
+def rounded(value: float) -> float:
+    """Return a value with as many digits as are written."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _anchor(source: Source, rng: np.random.Generator) -> int:

@@ -29,10 +29,6 @@ class ProgramMutatorOptions(Value):
     """Smallest step of a float, as a share of its value or of the typical value."""
     sigma_high: float = Field(default=0.5, gt=0, le=10)
     """Largest step of a float, likewise."""
-    inherited: float = Field(default=0.0, ge=0, le=1)
-    """Probability that a step of a float has about the size of the one that wrote it."""
-    covariance: float = Field(default=0.0, ge=0, le=1)
-    """Probability of moving all floats along the differences of similar programs, if there are any."""
     second_edit: float = Field(default=0.15, ge=0, le=0.9)
     """Probability of each further edit of a child."""
     proposal_edits: int = Field(default=4, ge=1, le=100)
@@ -47,4 +43,4 @@ class ProgramMutatorOptions(Value):
     def steps(self, *, heavy: bool) -> StepSizes:
         """Return the step sizes; ``heavy`` takes large steps only, for programs that are made from the seed program."""
         low = max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low
-        return StepSizes(low, self.sigma_high, self.inherited)
+        return StepSizes(low, self.sigma_high)

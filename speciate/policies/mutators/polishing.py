@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.policies.mutators.numbers import written
+from speciate.policies.mutators.numbers import rounded, written
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Number, Source, SourceEdit, applied
 from speciate.ports.policy import Relative
@@ -41,7 +41,6 @@ _ABYSS: Final = 100.0
 """Loss, in ranges of the objectives, that is due to a failure or an infeasible program."""
 _SMALL: Final = 0.3
 """Share of the typical value that counts as the value of a smaller number."""
-_DIGITS: Final = 12
 _TRIES: Final = 50
 
 Values = tuple[int | float, ...]
@@ -127,7 +126,7 @@ def _moved(number: Number, value: int | float, size: float, rng: np.random.Gener
 def _sum(number: Number, value: int | float, size: float) -> int | float:
     """Return a value after a step as it will be written; a size or index that was not negative stays so."""
     if isinstance(value, float):
-        return float(f"{value + size:.{_DIGITS}g}")
+        return rounded(value + size)
     total = value + round(size)
     return abs(total) if number.structural and number.value >= 0 else total
 

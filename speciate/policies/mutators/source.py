@@ -109,10 +109,6 @@ class Source:
         sizes = [abs(self.numbers[i].value) for i in self.floats if self.numbers[i].value]
         return float(median(sizes)) if sizes else 1.0
 
-    @cached_property
-    def shape(self) -> bytes:
-        return applied(self.data, (SourceEdit(self.numbers[i].span, b"0.0") for i in self.floats))
-
     def cut(self, span: Span) -> bytes:
         return self.data[span.start : span.end]
 

@@ -18,7 +18,6 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.policies import build_client
-from speciate.policies.mutators.covariance import spread
 from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest
 from speciate.prompts.evolve_blocks import find_blocks, outside_of
@@ -322,51 +321,3 @@ def test_hill_climbing_sixty_constants_makes_progress() -> None:
             if (value := loss(child)) < lowest:
                 best, lowest = child, value
     assert lowest < start / 10
-
-
-def test_a_constant_tells_the_size_of_the_step_that_wrote_it() -> None:
-    sizes = []
-    for places in (1, 6):
-        program = f"X = {0.123456789:.{places}f}\n"
-        found = children(program, n=4, seeds=100, inherited=1.0, **ALONE)
-        values = [float(child.removeprefix("X = ")) for child in found]
-        sizes.append(float(np.median([abs(value - float(program[4:])) for value in values])))
-        # Children are written with about as many places, so that they keep the size of the step.
-        assert abs(np.median([len(child.strip().partition(".")[2]) for child in found]) - places) <= 1
-    assert 1e4 < sizes[0] / sizes[1] < 1e6
-
-
-def test_steps_follow_the_differences_of_similar_programs() -> None:
-    def program(along: float, across: float) -> str:
-        return f"A = {along + across!r}\nB = {along - across!r}\nNAME = 'x'\n"
-
-    others = tuple(member(program(along, 0.001)) for along in (-3.0, -1.0, 2.0))
-    client = build_client(Policy(slug="m", kind="program_mutator", options={"covariance": 1.0}))
-    moves = []
-    for seed in range(100):
-        request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 4, seed, (member(program(0.0, 0.0)),), others=others)
-        for completion in client.sample([request])[0].completions:
-            lines = completion.text.splitlines()
-            moves.append([float(line[4:]) for line in lines[1:3]])
-    found = np.array(moves)
-    assert found.sum(axis=1).std() > 100 * np.diff(found, axis=1).std()
-    assert 0.5 < found[:, 0].std() < 5
-
-
-@pytest.mark.parametrize(
-    "other", ["A = 1.0\n", "A = 1.0\nB = 2.0\nC = 3\n", "B = 1.0\nA = 2.0\n", "A = 0.0\nB = 0.0\n"]
-)
-def test_other_shapes_and_equal_programs_give_no_direction(other: str) -> None:
-    program = "A = 0.0\nB = 0.0\n"
-    source = read_source(program)
-    assert spread(source, [read_source(other)], np.random.default_rng(0)) == []
-
-
-def test_without_the_options_nothing_changes() -> None:
-    others = (member(PROGRAM.replace("0.75", "0.5")),)
-    client = build_client(Policy(slug="m", kind="program_mutator"))
-    plain, shown = (
-        client.sample([SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 4, 1, (member(PROGRAM),), others=given)])
-        for given in ((), others)
-    )
-    assert plain == shown
