@@ -215,7 +215,9 @@ def _limits_text(problem: Problem) -> str:
         libraries = {name.partition(".")[0] for name in problem.preload} | {"numpy", "scipy"}
         packages = problem.requirements or sorted(libraries - sys.stdlib_module_names)
         parts.insert(0, f"Python {sys.version_info.major}.{sys.version_info.minor} with {', '.join(packages)}")
-        parts += [] if problem.kind is ProblemKind.IN_PROCESS else ["no further processes"]
+    if not problem.attested and problem.image is None:
+        shared = problem.kind is ProblemKind.IN_PROCESS
+        parts.append(f"up to {limits.processes} processes" if shared else "no further processes")
     return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
 
 

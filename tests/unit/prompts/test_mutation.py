@@ -221,6 +221,8 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
     [
         ({}, "with numpy, scipy; one core; 2 seconds of processor time (`time.process_time()`); 768 MiB of memory; no"),
         ({"requirements": ["networkx==3.4"]}, " with networkx==3.4; one core"),
+        ({"kind": "in_process"}, "; up to 16 processes; programs up to 1024 KiB."),
+        ({"language": "rust"}, "; no further processes; programs up to 1024 KiB."),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 30 seconds of processor time (`time.process_time()`)"),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 60 seconds in all without waits for a processor; "),
         ({"limits": {"wall_s": 60.0, "cores": 4}}, "; 4 cores; 240 seconds of processor time"),
