@@ -35,7 +35,8 @@ def rlimits(
         processes: True if the process may start others.
         file_bytes: Least size of a file that it must be able to write.
     """
-    seconds = math.ceil(limits.cpu_s)
+    # The kernel counts ticks, up to a tenth off on a busy host, and a program that measures its time may use all of it.
+    seconds = math.ceil(1.25 * limits.cpu_s)
     files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {
         "RLIMIT_CPU": (seconds, seconds + 1) if cpu else (_UNLIMITED, _UNLIMITED),

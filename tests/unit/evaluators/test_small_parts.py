@@ -30,6 +30,8 @@ LIMITS = Limits(cpu_s=1.5)
 
 def test_fractions_of_processor_seconds_are_rounded_up_and_the_hard_limit_follows():
     assert rlimits(LIMITS)["RLIMIT_CPU"] == (2, 3)
+    # Ticks are up to a tenth off: a program that stops at the end of its processor time is not ended.
+    assert rlimits(LIMITS.model_copy(update={"cpu_s": 60.0}))["RLIMIT_CPU"] == (75, 76)
     assert rlimits(LIMITS, cpu=False)["RLIMIT_CPU"] == (-1, -1)
 
 

@@ -17,8 +17,7 @@ def evaluate(candidate, context):
     hexagons = [corners(*hexagon) for hexagon in placed]
     overlap = max(depth(hexagons[i], hexagons[j]) for i in range(N) for j in range(i))
     if overlap <= ROUNDING:
-        # Along the normal of an edge, the centres of two hexagons that overlap by d are at least sqrt(3) - d apart.
-        # Moving all centres away from the origin in this proportion resolves all overlaps, so the packing is valid.
+        # Centres are at least sqrt(3) minus the overlap apart along some normal: this scale resolves all overlaps.
         apart = 1 + (overlap + ERROR) / (2 * APOTHEM - overlap)
         placed = [[apart * x, apart * y, degrees] for x, y, degrees in placed]
     side = outer_side([corner for hexagon in placed for corner in corners(*hexagon)]) + ERROR
