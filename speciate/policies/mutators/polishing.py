@@ -41,6 +41,8 @@ _ABYSS: Final = 100.0
 """Loss, in ranges of the objectives, that is due to a failure or an infeasible program."""
 _SMALL: Final = 0.3
 """Share of the typical value that counts as the value of a smaller number."""
+_MOST_FLOAT: Final = 1e299
+_MOST_INT: Final = 10**14
 _TRIES: Final = 50
 
 Values = tuple[int | float, ...]
@@ -126,8 +128,8 @@ def _moved(number: Number, value: int | float, size: float, rng: np.random.Gener
 def _sum(number: Number, value: int | float, size: float) -> int | float:
     """Return a value after a step as it will be written; a size or index that was not negative stays so."""
     if isinstance(value, float):
-        return rounded(value + size)
-    total = value + round(size)
+        return rounded(max(-_MOST_FLOAT, min(_MOST_FLOAT, value + size)))
+    total = max(-_MOST_INT, min(_MOST_INT, value + round(size)))
     return abs(total) if number.structural and number.value >= 0 else total
 
 

@@ -95,6 +95,14 @@ def test_a_step_that_improved_grows_and_one_that_did_not_turns_around() -> None:
         assert abs(numbers(smaller)[0] - 10) < 0.4
 
 
+def test_numbers_stay_finite_however_much_they_improve() -> None:
+    for value in ("9e298", "9" * 14):
+        start, child = Relative(1, 0, "x = [1.0, 1]\n", 1.0), Relative(2, 1, f"x = [1.0, {value}]\n", 2.0)
+        found = numbers(answers(child.program, [start, child], number=2)[0])
+        assert len(found) == 2
+        assert max(found) <= 1e299
+
+
 def test_improvements_of_several_attempts_are_united() -> None:
     start = Relative(1, 0, "x, y, z = 1.0, 2.0, 3.0\n", 1.0)
     one = Relative(2, 1, "x, y, z = 1.5, 2.0, 3.0\n", 3.0)
