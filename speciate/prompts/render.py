@@ -143,7 +143,6 @@ def failure_text(problem: Problem, failure: Failure, program: str) -> str:
 
 
 def artifact_texts(problem: Problem, member: Individual) -> tuple[str, ...]:
-    """Return the notes and prints of a program, without an output that programs find in a file."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):

@@ -82,9 +82,8 @@ def evaluate(candidate, context):
         steps = len(group) * STEPS
         rewards[f"{prefix}imbalance"] = round(math.fsum(i for model in group for i in model.imbalances) / steps, 6)
         rewards[f"{prefix}moved"] = round(sum(model.moved for model in group) / steps, 6)
-    imbalance = [round(math.fsum(model.imbalances) / STEPS, 3) for model in groups[""]]
-    moved = [round(model.moved / STEPS, 2) for model in groups[""]]
-    context.note("by trace", f"imbalance {imbalance}, moved {moved}")
+    parts = [(math.fsum(model.imbalances) / STEPS, model.moved / STEPS) for model in groups[""]]
+    context.note("by trace", "; ".join("imbalance {:.3f}, moved {:.2f}".format(*part) for part in parts))
     return rewards
 
 

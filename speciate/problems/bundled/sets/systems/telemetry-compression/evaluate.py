@@ -76,8 +76,8 @@ def evaluate(candidate, context):
         for i, answer in enumerate(answers):
             bits[i] += length(answer, everything[i][step], context)
     for i, family in enumerate(FAMILIES):
-        own = [round(total / (LENGTH - 2), 2) for total in bits[SERIES * i : SERIES * (i + 1)]]
-        context.note(family, f"bits per value by series {own}")
+        own = [round(total / (LENGTH - 2), 2) for total in bits[SERIES * i :][:SERIES]]
+        context.note(f"{family} bits by series", str(own))
     rewards = {}
     for name in TRACES:
         rewards[f"{name}_bits"] = round(sum(bits[:SERIES]) / SERIES / (LENGTH - 2), 6)
