@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import Evaluation, Individual
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Carry, Problem
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
-from speciate.prompts.render import problem_text
+from speciate.prompts.render import artifact_texts, problem_text
 from speciate.runs.evaluation import replay_evaluation
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
@@ -91,6 +91,12 @@ def test_without_carry_nothing_changes() -> None:
     run, evaluator, _ = search(toy_problem())
     assert {c.evaluation.carried_from for c in run.candidates.values()} == {None}
     assert {received for _, received in evaluator.received} == {None}
+
+
+def test_an_output_that_programs_find_in_a_file_is_in_no_prompt() -> None:
+    member = Individual(1, "x = 1\n", (1.0, 0.0), artifacts={"output": "[1, 2, 3]", "by part": "7 of 9"})
+    assert artifact_texts(CARRYING, member) == ("by part:\n```\n7 of 9\n```",)
+    assert len(artifact_texts(toy_problem(), member)) == 2
 
 
 def test_carrying_changes_what_a_score_means() -> None:
