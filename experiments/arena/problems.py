@@ -114,9 +114,7 @@ class InProcessEvaluator:
         exec(compile(problem_of(slug).evaluator, f"{slug}.py", "exec"), self._script)  # noqa: S102 - a bundled script
         self._results: dict[str, Evaluation] = {}
 
-    def evaluate(
-        self, problem: Problem, programs: Sequence[str], *, seeds: Any = None, timeout_s: float | None = None
-    ) -> list[Evaluation]:
+    def evaluate(self, problem: Problem, programs: Sequence[str], **_: Any) -> list[Evaluation]:
         return [self.evaluation(problem, program) for program in programs]
 
     def evaluation(self, problem: Problem, program: str) -> Evaluation:

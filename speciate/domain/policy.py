@@ -61,6 +61,8 @@ class PolicyRole(StrEnum):
     """Write a program from scratch."""
     MUTATE = "mutate"
     """Change parents."""
+    POLISH = "polish"
+    """Improve the numbers of a parent; the service's own polisher does it in every run."""
     ADVISE = "advise"
     """Write advice for changes; it yields no candidate."""
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal, Repeat
+from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal, Repeat
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
@@ -20,7 +20,7 @@ from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import TargetSet
-from speciate.search.strategy import EliteTable, Placement
+from speciate.search.strategy import EliteTable, Latest, Placement
 
 
 class WorkKind(StrEnum):
@@ -88,6 +88,11 @@ class WeightedPolicy:
     weight: float = 1.0  # positive; only the ratio to the other weights matters
 
 
+POLISHER: Final = WeightedPolicy(Policy(slug="polish", kind="polish"), UUID(int=0))
+"""The service's own polisher, which every run has; it is no registered policy."""
+_WRITING: Final = (PolicyRole.PROPOSE, PolicyRole.MUTATE)
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """The immutable part of a run."""
@@ -148,8 +153,22 @@ class RunContext:
         members = [self.proposer, *([] if self.mutator is None else [self.mutator])]
         return members + [share.policy for shares in self.ensembles.values() for share in shares]
 
+    @property
+    def operators(self) -> Mapping[PolicyRole, float]:
+        """The run's operators, with the share of each in its prompts before its success is known; they sum to 1.
+
+        Policies with a codec were trained on programs of their own, whose numbers mean something else, and many of them
+        know little but programs from scratch.
+        """
+        if any(share.policy.codec is not None for role in _WRITING for share in self.policies(role)):
+            return {PolicyRole.PROPOSE: 0.5, PolicyRole.MUTATE: 0.5}
+        polish = 0.0 if self.spec.keeps_tokens else 0.45
+        return {PolicyRole.PROPOSE: 0.05, PolicyRole.MUTATE: 0.95 - polish, PolicyRole.POLISH: polish}
+
     def policies(self, role: PolicyRole) -> tuple[WeightedPolicy, ...]:
         """Return the policies of a role. Proposers also mutate if there is no mutator; mutators also advise."""
+        if role is PolicyRole.POLISH:
+            return (POLISHER,)
         if role is not PolicyRole.PROPOSE and self.mutator is not None and self.mutator_id is not None:
             return self.ensembles.get(PolicyRole.MUTATE) or (WeightedPolicy(self.mutator, self.mutator_id),)
         return self.ensembles.get(PolicyRole.PROPOSE) or (WeightedPolicy(self.proposer, self.proposer_id),)
@@ -313,8 +332,8 @@ class WorkStore(Protocol):
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
 
-    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
-        """Return ``(number, island, failure or None)`` of the latest candidates, at most ``most``, newest first."""
+    def latest(self, run_id: UUID, most: int) -> Sequence[Latest]:
+        """Return the latest candidates, at most ``most``, newest first."""
 
     def standing(self, run_id: UUID) -> tuple[int | None, int]:
         """Return the number of the best feasible candidate, or None, and the evaluations spent."""

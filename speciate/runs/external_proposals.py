@@ -89,6 +89,8 @@ def plan_asks(
     selections = []
     for rng in rngs:
         selection = requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
+        if selection.role is PolicyRole.POLISH:
+            selection = replace(selection, role=PolicyRole.MUTATE)
         if strategy.changes_programs and selection.role is PolicyRole.PROPOSE and best is not None:
             selection = _change_of(best, selection.island, population, rng)
         selections.append(selection)

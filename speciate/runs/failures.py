@@ -9,10 +9,9 @@ import numpy as np
 
 from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.ports.work import RunContext, WorkStore
+from speciate.ports.work import RunContext
 from speciate.prompts.failures import frequent_causes, is_of_program
-from speciate.runs.progress import ALARM_WINDOW
-from speciate.search.strategy import Selection, Strategy
+from speciate.search.strategy import PopulationView, Selection, Strategy
 
 _REPAIRS: Final = 0.25
 """Share of the prompts that ask for a repair while most of the latest candidates fail."""
@@ -28,19 +27,21 @@ class RecentFailures:
         numbers: Numbers of the latest candidates, newest first.
     """
 
-    def __init__(self, context: RunContext, work: WorkStore, strategy: Strategy, readers: Sequence[Policy]) -> None:
-        """Read the latest candidates, unless no policy reads prompts."""
+    def __init__(
+        self, context: RunContext, population: PopulationView, strategy: Strategy, readers: Sequence[Policy]
+    ) -> None:
+        """Read the latest candidates, unless no policy reads prompts. Steps of the polisher tell a model nothing."""
         policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
         reads = any(policy.reads_prompts for policy in policies)
-        latest = work.latest(context.run_id, ALARM_WINDOW) if reads else ()
-        self.numbers = [number for number, _, _ in latest]
-        self.causes = frequent_causes(context.problem, [failure for _, _, failure in latest])
-        failed = [(number, island, failure) for number, island, failure in latest if failure and is_of_program(failure)]
-        evaluated = [(number, island) for number, island, each in failed if each.kind is not FailureKind.REJECTED]
+        latest = [each for each in population.latest() if each.role is not PolicyRole.POLISH] if reads else []
+        self.numbers = [each.number for each in latest]
+        self.causes = frequent_causes(context.problem, [each.failure for each in latest])
+        failures = [(each, each.failure) for each in latest if each.failure and is_of_program(each.failure)]
+        evaluated = [each for each, failure in failures if failure.kind is not FailureKind.REJECTED]
         repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)
         large = not any(policy.is_external or policy.prompt_style.is_compact for policy in readers)
         seldom = _ODDS * len(evaluated) / max(1, len(latest)) if large else 0.0
-        self._share = _REPAIRS if 2 * len(failed) > len(latest) else seldom
+        self._share = _REPAIRS if 2 * len(failures) > len(latest) else seldom
         self._broken = evaluated[:1] if repairs and self._share else []
 
     def or_repair(self, selection: Selection, rng: np.random.Generator) -> Selection:
@@ -48,8 +49,8 @@ class RecentFailures:
 
         The parent of the selection is then shown beside it, and the child belongs to the failed program's island.
         """
-        if not self._broken or rng.random() >= self._share:
+        if not self._broken or selection.role is PolicyRole.POLISH or rng.random() >= self._share:
             return selection
-        ((number, island),) = self._broken
-        others = tuple(parent for parent in selection.parents[:1] if parent != number)
-        return Selection(PolicyRole.MUTATE, island, (number,), others)
+        (broken,) = self._broken
+        others = tuple(parent for parent in selection.parents[:1] if parent != broken.number)
+        return Selection(PolicyRole.MUTATE, broken.island, (broken.number,), others)

@@ -11,8 +11,9 @@ from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
-from speciate.runs.progress import NewWork, RunChange
+from speciate.runs.progress import NewWork, RunChange, RunProgress
 from speciate.runs.stopping import complete_unlocked, complete_when_idle, notice_plateau, spent_limits
+from speciate.search.strategies import build_strategy
 
 EXTERNAL_LANE: Final = -1
 """Lane of proposals from outside: its batches are confirmed and have no successor."""
@@ -42,7 +43,8 @@ def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
 def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
-    answers = context.spec.batch if left is None else min(context.spec.batch, left)
+    most = _batch_size(progress, context)
+    answers = most if left is None else min(most, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
     if holds_lane(progress, context, lane):
@@ -52,6 +54,14 @@ def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress.batches += 1
     progress.live += 1
     progress.reserved_evaluations += answers
+
+
+def _batch_size(progress: RunProgress, context: RunContext) -> int:
+    spec = context.spec
+    if spec.learning is not None:
+        return spec.batch  # a training step needs whole groups
+    strategy = build_strategy(spec.strategy, spec.strategy_options)
+    return strategy.batch_size(spec.batch, spec.lanes, progress.evaluations, progress.seconds)
 
 
 def proceed(

@@ -60,7 +60,7 @@ def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
     for (role, _, _), same in groupby(rollouts, key=lambda r: (r.role, r.prompt.digest, r.seed)):
         members = list(same)
         written = all(r.completion.has_answer and (r.completion.text or r.completion.token_ids) for r in members)
-        if role is not PolicyRole.ADVISE and written:
+        if role in (PolicyRole.PROPOSE, PolicyRole.MUTATE) and written:
             tokens = sum(r.completion.tokens for r in members) + len(members) * members[0].prompt_tokens
             groups.append({"first": first, "size": len(members), "tokens": tokens})
         first += len(members)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -16,6 +17,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.ports.policy import SampleRequest
 from speciate.ports.work import Lease, RunContext, WorkStore
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.guidance import advice_text
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.state import Attempt, SearchState
@@ -26,6 +28,7 @@ from speciate.runs.relatives import Relatives
 from speciate.runs.stored_population import SEED_NUMBER
 from speciate.search.strategy import PopulationView, Selection, Strategy
 
+_NUMBER: Final = re.compile(r"(?<![\w.])\d")
 _ATTEMPTS: Final = 5
 """Attempts that a prompt lists."""
 
@@ -74,7 +77,7 @@ class Prompter:
             readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
         self._context = context
         self._work = work
-        self.failures = RecentFailures(context, work, strategy, readers)
+        self.failures = RecentFailures(context, population, strategy, readers)
         # Answers to a strategy that samples independently must not depend on earlier ones.
         self._tells = strategy.changes_programs
         self._failed = SearchState(causes=self.failures.causes)
@@ -93,6 +96,8 @@ class Prompter:
         ``rng`` draws the advice, and the wording of the request.
         """
         parents, others = _present(members, selection.parents), _present(members, selection.inspirations)
+        if selection.role is PolicyRole.POLISH:
+            return ShownPrompt(Prompt("", ""), parents, others, None)
         advice = self.adviser.pick(rng) if parents else None
         text = "" if advice is None else advice_text(advice)
         prompt = build_prompt(
@@ -134,6 +139,18 @@ def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[In
     return tuple(members[number] for number in numbers if number in members)
 
 
+def _polishable(selection: Selection, members: dict[int, Individual]) -> Selection:
+    """Return the selection, or one for a change if its program has no numbers to polish."""
+    if selection.role is not PolicyRole.POLISH or any(map(_has_numbers, _present(members, selection.parents))):
+        return selection
+    return replace(selection, role=PolicyRole.MUTATE)
+
+
+def _has_numbers(member: Individual) -> bool:
+    blocks = contents_of(member.program, blocks_or_none(member.program))
+    return _NUMBER.search("".join(blocks) or member.program) is not None
+
+
 def answers_per_prompt(lease: Lease, context: RunContext) -> list[int]:
     """Split the answers of a batch into those of each prompt, at most ``RunSpec.samples_per_prompt``."""
     answers, size = int(lease.payload["answers"]), context.spec.samples_per_prompt
@@ -154,6 +171,7 @@ def plan_requests(
     """
     chooser, problem = PolicyChooser(context, work), context.problem
     members = prompter.members(selections)
+    selections = [_polishable(selection, members) for selection in selections]
     relatives, taken = Relatives(work, context), Counter[tuple[int, ...]]()
     planned = []
     for selection, answers in zip(selections, answers_per_prompt(lease, context), strict=True):

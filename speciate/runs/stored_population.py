@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.work import RunContext, WorkStore
-from speciate.search.strategy import EliteTable, Family
+from speciate.runs.progress import ALARM_WINDOW
+from speciate.search.strategy import EliteTable, Family, Latest
 
 
 class StoredPopulation:
@@ -19,6 +21,7 @@ class StoredPopulation:
         self._batch = batch
         self._tables: dict[int, EliteTable] = {}
         self._family: Family | None = None
+        self._latest: Sequence[Latest] | None = None
         self._taken: list[int] = []
 
     @property
@@ -37,6 +40,15 @@ class StoredPopulation:
     def seed_number(self) -> int | None:
         """Candidate number of the first seed program; None if there is none."""
         return SEED_NUMBER if self._context.seed_programs else None
+
+    @property
+    def operators(self) -> Mapping[PolicyRole, float]:
+        return self._context.operators
+
+    def latest(self) -> Sequence[Latest]:
+        if self._latest is None:
+            self._latest = self._store.latest(self._run_id, ALARM_WINDOW)
+        return self._latest
 
     def elites(self, island: int) -> EliteTable:
         if island not in self._tables:

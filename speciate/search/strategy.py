@@ -8,7 +8,7 @@ workers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Failure, Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
@@ -79,6 +79,17 @@ class Family:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """One of the latest candidates of a run."""
+
+    number: int
+    role: PolicyRole
+    island: int
+    rewards: tuple[float, ...] | None  # raw rewards in declared order, shape (d,); None after a failure
+    failure: Failure | None = None
+
+
 class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
@@ -102,6 +113,16 @@ class PopulationView(Protocol):
         """Numbers of the parents that this batch has selected so far."""
 
     def elites(self, island: int) -> EliteTable: ...
+
+    @property
+    def operators(self) -> Mapping[PolicyRole, float]:
+        """Operators that the run has, with the share of each in its prompts before anything is known of their success.
+
+        The shares sum to 1; one of ``MUTATE`` is always positive.
+        """
+
+    def latest(self) -> Sequence[Latest]:
+        """Return the latest candidates, a window of bounded size, newest first."""
 
     def family(self) -> Family:
         """Return all candidates of the run; its cost grows with their number."""
@@ -158,6 +179,13 @@ class Strategy(ABC):
     @abstractmethod
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
+
+    def batch_size(self, most: int, lanes: int, evaluated: int, seconds: float) -> int:  # noqa: ARG002
+        """Return the answers of a lane's next batch, 1 to ``most`` (the default).
+
+        ``evaluated`` candidates took ``seconds`` so far, in all lanes.
+        """
+        return most
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
         """Return further placements, such as migrants (default none). Called once before every batch."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.validation import read_options
+from speciate.search.strategies.adaptive_evolution import AdaptiveEvolution
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
 from speciate.search.strategies.mind_evolution import MindEvolution
@@ -21,6 +22,7 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "mind_evolution": MindEvolution,
     "islands_map_elites": IslandsMapElites,
     "vector_evolution": VectorEvolution,
+    "adaptive_evolution": AdaptiveEvolution,
 }
 """Strategies by name."""
 

@@ -72,12 +72,15 @@ def insert_candidates(
         _keep_results(connection, context, candidates)
 
 
+_OF_NO_POLICY: Final = frozenset({PolicyRole.SEED, PolicyRole.POLISH})
+
+
 def _policy_id(context: RunContext, answer: Rollout | Proposal) -> str | None:
     if answer.proposed_by is not None:
         return answer.proposed_by
     if answer.version is not None:
         return answer.version
-    return None if answer.role is PolicyRole.SEED else str(context.policies(answer.role)[answer.policy].policy_id)
+    return None if answer.role in _OF_NO_POLICY else str(context.policies(answer.role)[answer.policy].policy_id)
 
 
 def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, Any]:

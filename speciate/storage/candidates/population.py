@@ -8,9 +8,11 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal
+from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
 from speciate.ports.work import CarriedOutput
+from speciate.search.strategy import Latest
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
@@ -46,10 +48,10 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
     return {row.number: read_individual(row) for row in rows}
 
 
-def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[tuple[int, int, Failure | None]]:
-    """Return number, island and failure of the latest candidates, newest first."""
+def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Latest]:
+    """Return the latest candidates, newest first."""
     return [
-        (row.number, row.island, read_failure(row))
+        Latest(row.number, PolicyRole(row.role), row.island, row.rewards and tuple(row.rewards), read_failure(row))
         for row in connection.execute(SQL.latest, {"id": run_id, "most": most})
     ]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
+from speciate.domain.candidate import Candidate, Evaluation, Individual
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
@@ -41,7 +41,7 @@ from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import RunChange
 from speciate.search.cells import TARGET
-from speciate.search.strategy import EliteTable, Placement
+from speciate.search.strategy import EliteTable, Latest, Placement
 from speciate.search.targets import target_placements
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
@@ -118,10 +118,13 @@ class MemoryWorkStore:
         candidates = self._run(run_id).candidates
         return {number: candidates[number].individual for number in numbers if number in candidates}
 
-    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
+    def latest(self, run_id: UUID, most: int) -> Sequence[Latest]:
         candidates = self._run(run_id).candidates
         latest = [candidates[number] for number in heapq.nlargest(most, candidates)]
-        return [(each.number, each.proposal.island, each.evaluation.failure) for each in latest]
+        return [
+            Latest(c.number, c.proposal.role, c.proposal.island, c.evaluation.rewards, c.evaluation.failure)
+            for c in latest
+        ]
 
     def standing(self, run_id: UUID) -> tuple[int | None, int]:
         progress = self._run(run_id).progress

@@ -1,0 +1,117 @@
+"""Adaptive evolution, the default: change the best, polish its numbers, and keep trade-offs, as far as each pays.
+
+Three parts, all on reward vectors:
+
+- *Operators*: a change, a polished program or one from scratch, by what each has gained in this run (``operators``).
+- *Parents*: the best by the declared weights (even ones without), or under a poorly served weighting of several
+  objectives as in ``vector_evolution``; at times any elite, since the best may be a dead end.
+- *Survival*: the records of the trade-offs and a population selected by dominated novelty (``dominated_novelty``).
+
+The rule "change the best, at times another elite" is hard to beat with small budgets (arXiv 2602.16805, "Simple
+Baselines are Competitive with Code Evolution"), so the strategy begins as this rule and departs from it on evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from speciate.domain.candidate import Individual
+from speciate.domain.policy import PolicyRole
+from speciate.domain.reward import FloatArray
+from speciate.search.archive import draw_diverse, improvements, pool_of, trade_off_bids
+from speciate.search.dominated_novelty import complement, poorly_served, slot_bids
+from speciate.search.operators import draw_operator
+from speciate.search.selection import best_weighted
+from speciate.search.strategy import (
+    EvolutionConfig,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    first_selection,
+)
+
+_ISLAND: Final = 0
+_PATIENT: Final = 1 / 8
+"""Candidates in flight, as a share of those evaluated, in a run that is fast."""
+_HURRIED: Final = 1 / 2
+"""The same in a run that is slow."""
+_SLOW_S: Final = 1.0
+"""Seconds per candidate from which on a run is slow."""
+
+
+class AdaptiveEvolutionConfig(EvolutionConfig):
+    """Options of ``adaptive_evolution``; it holds at most ``25 + population`` elites."""
+
+    population: int = Field(default=32, ge=0, le=256)
+    """Members selected by dominated novelty, besides the records."""
+    polish: bool = True
+    """Also improve the numbers of the best program, without a model."""
+    exploration: float = Field(default=0.3, ge=0, le=1)
+    """Probability of any elite as parent instead of the best."""
+    coverage: float = Field(default=0.5, ge=0, le=1)
+    """Probability of a parent for a poorly served weighting, with several objectives."""
+    crossover: float = Field(default=0.3, ge=0, le=1)
+    """Probability of a second parent that complements the first."""
+    inspirations: int = Field(default=2, ge=0, le=16)
+    """Further programs to show, drawn by their distance in rewards."""
+
+
+class AdaptiveEvolution(Strategy):
+    """Changes the best program, polishes its numbers and covers trade-offs, by what each gains in the run."""
+
+    name: ClassVar[str] = "adaptive_evolution"
+    Config: ClassVar[type[EvolutionConfig]] = AdaptiveEvolutionConfig
+    config: AdaptiveEvolutionConfig
+
+    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
+        """Draw an operator, then its parents; an empty archive starts from the seed program."""
+        table = view.elites(_ISLAND)
+        if not len(table):
+            return first_selection(view, _ISLAND)
+        pool = pool_of(view.problem.space, table)
+        operators = view.operators
+        if not self.config.polish:
+            operators = {role: share for role, share in operators.items() if role is not PolicyRole.POLISH}
+        role = draw_operator(view, table, operators, rng)
+        if role is PolicyRole.PROPOSE:
+            return Selection(role, _ISLAND)
+        k = pool.points.shape[1]
+        weights = np.array(view.problem.weight_vector or np.full(k, 1 / k))
+        if role is PolicyRole.POLISH:
+            return Selection(role, _ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
+        if k > 1 and rng.random() < self.config.coverage:
+            weights = poorly_served(pool.points, rng)
+        rows = [self._parent(pool.points, weights, rng)]
+        if len(pool) > 1 and rng.random() < self.config.crossover:
+            rows.append(complement(pool.points, rows[0], weights, rng))
+        others = draw_diverse(pool, rows, self.config.inspirations, rng)
+        numbers = pool.numbers
+        return Selection(role, _ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
+
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
+        """Return the records, and the slots of members replaced by newcomers."""
+        if not candidates:
+            return ()
+        table = view.elites(_ISLAND)
+        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
+        bids = trade_off_bids(view.problem, points)
+        bids += slot_bids(view.problem.space, table, candidates, points, self.config.population)
+        return tuple(improvements(table, _ISLAND, bids, candidates))
+
+    def batch_size(self, most: int, lanes: int, evaluated: int, seconds: float) -> int:
+        """Keep an eighth of what has been evaluated in flight, and half of it if a candidate takes a second or more.
+
+        A child that was asked for before its siblings were scored cannot build on them; waiting for them costs time.
+        """
+        share = _PATIENT if seconds < _SLOW_S * evaluated else _HURRIED
+        return min(most, max(1, int(share * evaluated / lanes)))
+
+    def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
+        if rng.random() < self.config.exploration:
+            return int(rng.integers(len(points)))
+        return best_weighted(points, rng, weights)
