@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from speciate.domain.run import SearchOptions
+from speciate.domain.run import RunSpec
 from speciate.search.strategies import STRATEGIES
 
 OPTION: Final = "option."
 """Prefix of the field name of a strategy option."""
-DEFAULT_STRATEGY: Final = str(SearchOptions.model_fields["strategy"].default)
+DEFAULT_STRATEGY: Final = str(RunSpec.model_fields["strategy"].default)
 
 _OPTIONS_OF: Final = "options_of"
 _NUMBERS: Final = {"integer": int, "number": float}

@@ -74,6 +74,9 @@ class SearchOptions(Value):
 class PolicyOptions(SearchOptions):
     """Options that runs and campaigns share, and entrants of tournaments lack or spell differently."""
 
+    # Entrants of tournaments are compared by what their policies write, so nothing is polished by default there.
+    strategy: Annotated[str, Flag("--strategy", "-s")] = Field(default="adaptive_evolution", max_length=80)
+    """Search strategy; `speciate strategies` lists them with their options."""
     policy_choice: Annotated[PolicyChoice, Flag("--choice")] = PolicyChoice.WEIGHTS
     """How the next of several policies is chosen: by weight, or by success (ucb)."""
     seed: int = Field(default=0, ge=0, lt=2**63)
