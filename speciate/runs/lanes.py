@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from speciate.domain.candidate import Proposal
+from speciate.domain.policy import PolicyRole
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
@@ -43,25 +44,28 @@ def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
 def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
-    most = _batch_size(progress, context)
-    answers = most if left is None else min(most, left)
+    size, samples = _batch_size(progress, context)
+    answers = size if left is None else min(size, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
     if holds_lane(progress, context, lane):
         return
-    payload = {"answers": answers, **due(context.spec.guidance, progress)}
+    payload = {"answers": answers, "samples": samples, **due(context.spec.guidance, progress)}
     change.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, answers))
     progress.batches += 1
     progress.live += 1
     progress.reserved_evaluations += answers
 
 
-def _batch_size(progress: RunProgress, context: RunContext) -> int:
+def _batch_size(progress: RunProgress, context: RunContext) -> tuple[int, int]:
+    """Return the answers of the next batch, and those of each of its prompts: fewer if the strategy wants fewer."""
     spec = context.spec
     if spec.learning is not None:
-        return spec.batch  # a training step needs whole groups
-    strategy = build_strategy(spec.strategy, spec.strategy_options)
-    return strategy.batch_size(spec.batch, spec.lanes, progress.evaluations, progress.seconds)
+        return spec.batch, spec.samples_per_prompt  # a training step needs whole groups
+    size = build_strategy(spec.strategy, spec.strategy_options).batch_size(spec.batch, progress.evaluations)
+    # A completion may hold a set of answers; asking for fewer would waste the rest.
+    least = min(spec.batch, max(share.policy.answers_per_rollout for share in context.policies(PolicyRole.PROPOSE)))
+    return max(size, least), max(spec.samples_per_prompt * size // spec.batch, min(least, spec.samples_per_prompt))
 
 
 def proceed(

@@ -152,8 +152,8 @@ def _has_numbers(member: Individual) -> bool:
 
 
 def answers_per_prompt(lease: Lease, context: RunContext) -> list[int]:
-    """Split the answers of a batch into those of each prompt, at most ``RunSpec.samples_per_prompt``."""
-    answers, size = int(lease.payload["answers"]), context.spec.samples_per_prompt
+    """Split the answers of a batch into those of each prompt."""
+    answers, size = int(lease.payload["answers"]), int(lease.payload.get("samples", context.spec.samples_per_prompt))
     return [min(size, answers - start) for start in range(0, answers, size)]
 
 

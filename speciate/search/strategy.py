@@ -180,11 +180,8 @@ class Strategy(ABC):
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
 
-    def batch_size(self, most: int, lanes: int, evaluated: int, seconds: float) -> int:  # noqa: ARG002
-        """Return the answers of a lane's next batch, 1 to ``most`` (the default).
-
-        ``evaluated`` candidates took ``seconds`` so far, in all lanes.
-        """
+    def batch_size(self, most: int, evaluated: int) -> int:  # noqa: ARG002
+        """Return the answers of a lane's next batch, 1 to ``most``, after ``evaluated`` candidates of the run."""
         return most
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002

@@ -70,6 +70,14 @@ class TestVectorEvolution(StrategyConformance):
         return build_strategy(self.kind, {})
 
 
+class TestAdaptiveEvolution(StrategyConformance):
+    kind = "adaptive_evolution"
+    most_elites = 25 + 32
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {})
+
+
 class TestIslandsWithResets(StrategyConformance):
     kind = "islands_map_elites"
 
@@ -86,8 +94,8 @@ class TestOneIslandByRandomScalarization(StrategyConformance):
 
 
 def test_every_strategy_is_tested() -> None:
-    tested = (TestBestOfN, TestSequentialRevision, TestMindEvolution, TestIslandsMapElites, TestVectorEvolution)
-    assert {each.kind for each in tested} == set(STRATEGIES)
+    tested = {each.kind for each in StrategyConformance.__subclasses__()}
+    assert tested == set(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -8,9 +8,10 @@ import numpy as np
 
 from speciate.domain.candidate import Individual
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
-from speciate.search.strategy import EliteTable, Family, Placement
+from speciate.search.strategy import EliteTable, Family, Latest, Placement
 
 
 def evaluated(number: int, island: int, program: str, rewards: tuple[float, ...], targets: int = 0) -> Individual:
@@ -75,6 +76,8 @@ class ListView:
         seed_number: Number of the seed program's candidate, or None.
         taken: Parents that the batch has selected.
         born: Number, first parent and rewards of every candidate, kept by the test.
+        operators: Operators of the run with their shares.
+        recent: The latest candidates, newest first, kept by the test.
     """
 
     def __init__(self, problem: Problem, *, seed: int = 0, batch: int = 0, seed_number: int | None = 1) -> None:
@@ -85,6 +88,12 @@ class ListView:
         self._held: dict[int, dict[str, Placement]] = {}
         self.taken: list[int] = []
         self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
+        self.operators: dict[PolicyRole, float] = {PolicyRole.MUTATE: 0.95, PolicyRole.PROPOSE: 0.05}
+        self.recent: list[Latest] = []
+
+    def latest(self) -> list[Latest]:
+        """Return the candidates in ``recent``."""
+        return self.recent
 
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island."""

@@ -36,12 +36,7 @@ from speciate.search.strategy import (
 )
 
 _ISLAND: Final = 0
-_PATIENT: Final = 1 / 8
-"""Candidates in flight, as a share of those evaluated, in a run that is fast."""
-_HURRIED: Final = 1 / 2
-"""The same in a run that is slow."""
-_SLOW_S: Final = 1.0
-"""Seconds per candidate from which on a run is slow."""
+_EVALUATED_PER_ANSWER: Final = 16
 
 
 class AdaptiveEvolutionConfig(EvolutionConfig):
@@ -51,7 +46,7 @@ class AdaptiveEvolutionConfig(EvolutionConfig):
     """Members selected by dominated novelty, besides the records."""
     polish: bool = True
     """Also improve the numbers of the best program, without a model."""
-    exploration: float = Field(default=0.3, ge=0, le=1)
+    exploration: float = Field(default=0.15, ge=0, le=1)
     """Probability of any elite as parent instead of the best."""
     coverage: float = Field(default=0.5, ge=0, le=1)
     """Probability of a parent for a poorly served weighting, with several objectives."""
@@ -103,13 +98,12 @@ class AdaptiveEvolution(Strategy):
         bids += slot_bids(view.problem.space, table, candidates, points, self.config.population)
         return tuple(improvements(table, _ISLAND, bids, candidates))
 
-    def batch_size(self, most: int, lanes: int, evaluated: int, seconds: float) -> int:
-        """Keep an eighth of what has been evaluated in flight, and half of it if a candidate takes a second or more.
+    def batch_size(self, most: int, evaluated: int) -> int:
+        """Grow with the run: a sixteenth of what has been evaluated.
 
-        A child that was asked for before its siblings were scored cannot build on them; waiting for them costs time.
+        A child that is asked for before its siblings are scored cannot build on them, which costs most at the start.
         """
-        share = _PATIENT if seconds < _SLOW_S * evaluated else _HURRIED
-        return min(most, max(1, int(share * evaluated / lanes)))
+        return min(most, max(1, evaluated // _EVALUATED_PER_ANSWER))
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
         if rng.random() < self.config.exploration:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from speciate.domain.policy import PolicyRole
+from speciate.search.dominated_novelty import complement, survivors
 from speciate.search.strategies import build_strategy
-from speciate.search.strategies.vector_evolution import complement, survivors
 from speciate.search.strategy import Strategy
 from tests.support.population import ListView, evaluated, vector_problem
 
