@@ -48,8 +48,8 @@ class _Reader:
         self._problem, self._evaluator = problem_of(slug), InProcessEvaluator(slug)
 
     def __call__(self, programs: Sequence[str], request: SampleRequest, rng: np.random.Generator) -> str:
-        vectors = {member.rewards for member in (*request.parents, *request.others) if member.rewards is not None}
-        children = [_small(programs, request, rng) for _ in range(1 + min(3, len(vectors)))]
+        shown = request.prompt.user.count("### Program ")
+        children = [_small(programs, request, rng) for _ in range(1 + min(3, shown))]
         return max(children, key=self._worth)
 
     def _worth(self, program: str) -> float:
