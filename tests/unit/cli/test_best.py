@@ -98,7 +98,7 @@ def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService)
         "page": f"{done.url}/runs/{RUN}",
         "problem": {"name": "packing@1", "digest": "d", "evaluator_digest": "e"},
         "policies": [{"role": "propose", "name": "mutator@3", "digest": "policy-digest"}],
-        "strategy": "vector_evolution",
+        "strategy": "adaptive_evolution",
         "strategy_options": {},
         "seed": 0,
         "candidate": 9,

@@ -208,7 +208,7 @@ def test_a_run_without_guidance_does_not_mention_advice() -> None:
     lab = Lab(toy_spec(60)).go()
     assert "advice" not in repr(lab.events)
     payloads = [unit.new.payload for unit in lab.run.units.values()]
-    assert all(set(payload) <= {"answers", "first", "proposals"} for payload in payloads)
+    assert all(set(payload) <= {"answers", "samples", "first", "proposals"} for payload in payloads)
     assert not any(proposal["advice"] for payload in payloads for proposal in payload.get("proposals", ()))
     assert (lab.run.progress.advice, lab.run.advice) == ({}, {})
     assert not any(request.role is PolicyRole.ADVISE for request in lab.writer.asked)
