@@ -151,7 +151,7 @@ class Proposal:
     inspirations: tuple[int, ...] = ()
     """Numbers of further programs in the prompt."""
     rollout: int | None = None
-    """Position of its rollout within the batch; None for the seed program."""
+    """Position of its rollout within the batch; None for seed programs and polished ones."""
     answer: int = 0
     """Position among the answers of that rollout, from 0."""
     failure: FailureValues | None = None

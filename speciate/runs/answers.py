@@ -26,7 +26,7 @@ def read_answers(
 ) -> tuple[tuple[Rollout, ...], tuple[Proposal, ...]]:
     """Return the rollouts of all completions and the proposals of all answers, in order.
 
-    ``version`` is the learned version of the policy that answered, if the run learns.
+    The polisher writes no rollouts. ``version`` is the learned version of the policy that answered, if the run learns.
     """
     rollouts: list[Rollout] = []
     proposals: list[Proposal] = []
@@ -36,6 +36,9 @@ def read_answers(
             # Parse the text as it will be stored, so that a replay parses the same text.
             completion = replace(raw, text=storable(raw.text))
             advises = plan.selection.role is PolicyRole.ADVISE
+            if plan.selection.role is PolicyRole.POLISH:
+                proposals += _children(plan, completion, context, None, None)
+                continue
             children = [] if advises else _children(plan, completion, context, len(rollouts), wrote)
             rollouts.append(
                 Rollout(
@@ -58,7 +61,7 @@ def read_answers(
 
 
 def _children(
-    plan: PlannedRequest, completion: Completion, context: RunContext, rollout: int, wrote: str | None
+    plan: PlannedRequest, completion: Completion, context: RunContext, rollout: int | None, wrote: str | None
 ) -> list[Proposal]:
     answers = parse_completion(
         completion.text,
@@ -80,7 +83,9 @@ def _children(
     ]
 
 
-def proposals_of(answers: Sequence[Answer], selection: Selection, rollout: int, advice: int | None) -> list[Proposal]:
+def proposals_of(
+    answers: Sequence[Answer], selection: Selection, rollout: int | None, advice: int | None
+) -> list[Proposal]:
     """Return the proposals of one completion: at least one, so that every completion costs an evaluation."""
     return [
         Proposal(

@@ -18,7 +18,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import Commit, RunContext, WorkStore
+from speciate.ports.work import POLISHER, Commit, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
 
@@ -151,6 +151,8 @@ def replay(
     clients: dict[str, RecordedPolicy] = {}
 
     def recorded_for(policy: Policy) -> PolicyClient:
+        if policy == POLISHER.policy:
+            return client_for(policy)  # its answers follow from the record
         if policy.digest not in clients:
             clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
         return clients[policy.digest]

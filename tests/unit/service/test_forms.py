@@ -45,7 +45,9 @@ def test_options_shown_for_another_strategy_are_dropped() -> None:
     assert fields["option.exploration"] == "0.1"
     assert {field.name: field.value for field in strategy_context(sent)["options"]}["option.exploration"] == "0.2"
     assert read_strategy({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
-    assert strategy_context({"strategy": "nonsense"})["strategy"] == read_strategy({})["strategy"] == "adaptive_evolution"
+    assert (
+        strategy_context({"strategy": "nonsense"})["strategy"] == read_strategy({})["strategy"] == "adaptive_evolution"
+    )
 
 
 POLICY = {
