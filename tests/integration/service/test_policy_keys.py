@@ -51,6 +51,7 @@ def test_api_key_is_used_but_never_returned(api: Api, stores: Stores, caplog: py
         assert first.status_code == 201, first.text
         assert api.post("/v1/policies/hosted:ping").status_code == 200
         run = {"problem": "toy", "policy": "hosted", "budget": {"evaluations": 3}, "lanes": 1, "batch": 2}
+        run["strategy"] = "vector_evolution"  # whose only client is that of the policy
         run_id = api.post("/v1/runs", run).json()["id"]
         around = ClientContext(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
         clients = ClientPool(around, WorkerCounters(stores.redis))

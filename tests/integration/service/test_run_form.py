@@ -30,7 +30,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
     for field in build_fields(RunSpec, "", {}):
         assert f'name="{field.name.removeprefix("budget.")}"' in text or field.name == "strategy_options"
     for default in (
-        "vector_evolution, batch 16, samples per prompt 4, policy choice weights, seed 0",
+        "adaptive_evolution, batch 16, samples per prompt 4, policy choice weights, seed 0",
         "Default 16.",
         "Default weights.",
     ):
@@ -40,7 +40,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
 ADVANCED: list[str] = [
     "lanes=2",
     "strategy=best_of_n",
-    "option.min_elites=9",
+    "option.population=9",
     "mutator=scripted",
     "tags=a",
     "novelty.near=0.9",
@@ -57,9 +57,9 @@ def test_values_other_than_the_defaults_unfold_the_form(lab: Lab) -> None:
 
 
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
-    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=vector_evolution&guidance.every="
+    query = "problem=toy&policy=scripted&evaluations=7&lanes=1&strategy=adaptive_evolution&guidance.every="
     assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
-    defaults = {"strategy": "vector_evolution", "lanes": 4, "batch": 16}
+    defaults = {"strategy": "adaptive_evolution", "lanes": 1, "batch": 16}
     assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults)}").text)[0]
     assert _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults, seed=3)}").text)[0]
 
