@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import argparse
 import csv
-import logging
 import multiprocessing
 import os
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from experiments.arena.plan import ARMS, CLOCKS, HALVES, IN_FLIGHT, MARKS, MINUTES, jobs
-from experiments.arena.problems import limit_memory
+from experiments.arena.plan import ARMS, CLOCKS, HALVES, IN_FLIGHT, jobs
 from experiments.arena.report import Values, problems_table, table
-from experiments.arena.simulation import Job, searched
+from experiments.arena.searches import Row, prepare, rows_of
+from experiments.arena.simulation import Job
 from experiments.arena.standins import CHARACTERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "arena.md"
@@ -32,7 +28,6 @@ _QUICK: Final = (2, 120)
 _FULL: Final = (10, 240)
 _LONG: Final = (3, 1000)
 _ASIDE: Final = (4, 120)
-Row = tuple[str, ...]
 
 
 def main() -> int:
@@ -74,13 +69,13 @@ def _made(half: str, wanted: Sequence[tuple[str, str, Job]], keep: Path, workers
     context = multiprocessing.get_context("spawn")
     new = not keep.exists()
     with (
-        ProcessPoolExecutor(workers, context, initializer=_prepare) as pool,
+        ProcessPoolExecutor(workers, context, initializer=prepare) as pool,
         keep.open("a", encoding="utf-8", newline="") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(_COLUMNS)
-        for _count, made in enumerate(pool.map(_make, missing, chunksize=1), start=1):
+        for _count, made in enumerate(pool.map(rows_of, missing, chunksize=1), start=1):
             rows += (of_search := [(half, *row) for row in made])
             writer.writerows(of_search)
             file.flush()
@@ -92,26 +87,6 @@ def _read(keep: Path) -> list[Row]:
         return []
     with keep.open(encoding="utf-8", newline="") as file:
         return [tuple(row) for row in csv.reader(file)][1:]
-
-
-def _prepare() -> None:
-    limit_memory()
-    logging.disable(logging.CRITICAL)
-    warnings.filterwarnings("ignore")  # of candidates
-
-
-def _make(declared: tuple[str, str, Job]) -> list[Row]:
-    part, arm, job = declared
-    curve = searched(job)
-    marks: Iterable[tuple[str, int]] = [(str(mark), mark - 1) for mark in MARKS if mark <= len(curve.best)]
-    if part.startswith("clock"):
-        ends = np.array(curve.seconds)
-        marks = [(f"{m} min", int(np.searchsorted(ends, 60 * m, side="right")) - 1) for m in MINUTES]
-    return [
-        (part, arm, job.problem, str(job.seed), mark, f"{curve.best[i]:.6g}", f"{curve.coverage[i]:.6g}")
-        for mark, i in marks
-        if i >= 0
-    ]
 
 
 def _page(rows: Sequence[Row]) -> str:

@@ -23,7 +23,7 @@ from speciate.domain.target import ClaimState, Target
 from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import Commit, RunContext
+from speciate.ports.work import POLISHER, Commit, RunContext
 from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
@@ -72,7 +72,10 @@ class Session:
     signals: LocalQueue = field(default_factory=LocalQueue)
 
     def executor(self) -> WorkExecutor:
-        return WorkExecutor(self.store, self.signals, self.evaluator, lambda _: self.policy)
+        clients = {POLISHER.policy.digest: build_client(POLISHER.policy)}
+        return WorkExecutor(
+            self.store, self.signals, self.evaluator, lambda policy: clients.get(policy.digest, self.policy)
+        )
 
     def go(self) -> int:
         return drain(self.executor(), self.signals)
