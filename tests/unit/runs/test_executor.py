@@ -122,7 +122,7 @@ def test_a_run_selects_parents_by_puct_one_of_each_lineage_in_a_batch() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_plateau_is_detected_despite_cells_that_rank_by_time(strategy: str) -> None:
-    options = {"reset_interval": 0} if strategy == "mind_evolution" else {}
+    options = {"mind_evolution": {"reset_interval": 0}, "adaptive_evolution": {"polish": False}}.get(strategy, {})
     spec = toy_spec(600, strategy=strategy, strategy_options=options, batch=8, stop_on_plateau=100)
     s = session(spec, template="```python\nx = 1\ny = 5\nz = {number}\n```")
     s.go()
