@@ -36,7 +36,7 @@ _COMMENTS: Final = (
 _MARKER_LINE: Final = re.compile(rf"[ \t]*+(?:{'|'.join(_COMMENTS)})[ \t]*+(?:[-=*~>#]++[ \t]*+)?+{_MARKER}")
 _IN_CODE: Final = re.compile(rf"(?:#|//|/\*|--|;|%|!|\(\*)[ \t]*+{_MARKER}")
 _CLOSED: Final = {"/*": "*/", "<!--": "-->", "(*": "*)"}
-_FLOAT: Final = re.compile(r"(?<![\w.])(?:(?:\d++\.\d*+|\.\d++)(?:[eE][-+]?\d++)?|\d++[eE][-+]?\d++)(?![\w.])")
+_NUMBER: Final = re.compile(r"(?<![\w.])\d")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -101,10 +101,10 @@ def contents_of(text: str, blocks: Sequence[Block]) -> list[str]:
     return ["".join(lines[block.start : block.end - 1]) for block in blocks]
 
 
-def count_floats(text: str) -> int:
-    """Return how many floats the regions (or a text without regions) hold, those in comments and strings included."""
+def has_numbers(text: str) -> bool:
+    """Return True if the regions (or a text without regions) hold a number, in comments and strings, too."""
     blocks = blocks_or_none(text)
-    return sum(len(_FLOAT.findall(part)) for part in (contents_of(text, blocks) if blocks else [text]))
+    return any(map(_NUMBER.search, contents_of(text, blocks) if blocks else [text]))
 
 
 def outside_of(text: str, blocks: Sequence[Block]) -> list[str]:

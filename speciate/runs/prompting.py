@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.ports.policy import SampleRequest
 from speciate.ports.work import Lease, RunContext, WorkStore
-from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
+from speciate.prompts.evolve_blocks import has_numbers
 from speciate.prompts.guidance import advice_text
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.state import Attempt, SearchState
@@ -28,7 +27,6 @@ from speciate.runs.relatives import Relatives
 from speciate.runs.stored_population import SEED_NUMBER
 from speciate.search.strategy import PopulationView, Selection, Strategy
 
-_NUMBER: Final = re.compile(r"(?<![\w.])\d")
 _ATTEMPTS: Final = 5
 """Attempts that a prompt lists."""
 
@@ -141,14 +139,11 @@ def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[In
 
 def _polishable(selection: Selection, members: dict[int, Individual]) -> Selection:
     """Return the selection, or one for a change if its program has no numbers to polish."""
-    if selection.role is not PolicyRole.POLISH or any(map(_has_numbers, _present(members, selection.parents))):
+    if selection.role is not PolicyRole.POLISH or any(
+        has_numbers(each.program) for each in _present(members, selection.parents)
+    ):
         return selection
     return replace(selection, role=PolicyRole.MUTATE)
-
-
-def _has_numbers(member: Individual) -> bool:
-    blocks = contents_of(member.program, blocks_or_none(member.program))
-    return _NUMBER.search("".join(blocks) or member.program) is not None
 
 
 def answers_per_prompt(lease: Lease, context: RunContext) -> list[int]:
