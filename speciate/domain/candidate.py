@@ -171,6 +171,11 @@ class Proposal:
     note: str = ""
     """What reading changed in the answer, which its result tells; empty if nothing."""
 
+    @property
+    def by_policy(self) -> bool:
+        """True if a policy of the run wrote it; False for seeds, polished programs and proposals from outside."""
+        return self.role not in (PolicyRole.SEED, PolicyRole.POLISH) and self.proposed_by is None
+
 
 @dataclass(frozen=True, slots=True)
 class Individual:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from speciate.domain.candidate import BUILD_FAILED, Candidate, Individual
 from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext
 from speciate.runs.progress import RunChange, RunProgress
@@ -28,7 +29,8 @@ def count_outcome(progress: RunProgress, context: RunContext, candidate: Candida
         label = candidate.proposal.failure.reason
     elif candidate.is_repetition and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
         label = DUPLICATE
-    progress.recent[label] = progress.recent.get(label, 0) + 1
+    if candidate.proposal.role is not PolicyRole.POLISH:  # the alarm is about what policies write
+        progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
         progress.failed += 1
         progress.failures[failure.kind.value] = progress.failures.get(failure.kind.value, 0) + 1

@@ -260,11 +260,7 @@ def _faulty_evaluator(streaks: dict[str, int], candidates: Sequence[Candidate]) 
 
 
 def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
-    answers = [
-        (each.number, each.proposal)
-        for each in candidates
-        if each.proposal.role is not PolicyRole.SEED and not each.proposal.proposed_by
-    ]
+    answers = [(each.number, each.proposal) for each in candidates if each.proposal.by_policy]
     unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
     if len(unreadable) < len(answers):
         for name in ("unreadable", *SAYING_WHY):
@@ -300,7 +296,9 @@ def _repeated_answers(streaks: dict[str, int], candidates: Sequence[Candidate]) 
     last = 0
     for candidate in candidates:
         proposal = candidate.proposal
-        if candidate.is_repetition and proposal.role is not PolicyRole.SEED and not proposal.proposed_by:
+        if not proposal.by_policy:
+            continue
+        if candidate.is_repetition:
             numbers[f"{REPEATED}:{candidate.duplicate_of}"] += 1
             last = candidate.number
         elif candidate.duplicate_of is None and proposal.failure is None:

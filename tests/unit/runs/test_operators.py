@@ -81,3 +81,17 @@ def test_runs_of_codecs_and_runs_that_keep_tokens_have_no_polisher() -> None:
     assert keeping.operators[PolicyRole.POLISH] == 0
     coded = MUTATOR.model_copy(update={"codec": "maze"})
     assert PolicyRole.POLISH not in RunContext(uuid4(), context.problem, coded, uuid4(), toy_spec(60)).operators
+
+
+def test_the_polisher_does_not_hide_that_all_answers_fail() -> None:
+    failing = Policy.model_validate({"slug": "s", "kind": "scripted", "options": {"template": "no program {number}"}})
+    spec = toy_spec(120, strategy="adaptive_evolution")
+    context = RunContext(uuid4(), toy_problem(), failing, uuid4(), spec)
+    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
+    store.add(context)
+    signals.committed(store.start(context.run_id))
+    drain(WorkExecutor(store, signals, Runs(), build_client), signals)
+    progress = store.runs[context.run_id].progress
+    assert roles(context, store)[PolicyRole.POLISH] > 20
+    assert progress.alarm is not None
+    assert "no_code_block" in progress.alarm
