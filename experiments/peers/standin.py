@@ -26,6 +26,7 @@ from experiments.peers.declaration import FORGED_EVERY
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.problems.loader import known_problems, load_problem
+from speciate.prompts.evolve_blocks import find_blocks, with_contents
 
 MODEL: Final = "mutator"
 _FENCED: Final = re.compile(r"^(`{3,})[^\n`]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -34,6 +35,10 @@ _CURRENT: Final = re.compile(
     r"^#+ *(current program|current component|the program to change|a program to start from) *$",
     re.MULTILINE | re.IGNORECASE,
 )
+_NUMBERED: Final = "\n### Program "
+_SECTION: Final = "\n## "
+_LEFT_OUT: Final = "\n…\n"
+"""Stands for the block in the text around it."""
 _OPTIONS: Final = ProgramMutatorOptions()
 
 FORGERY: Final = """# EVOLVE-BLOCK-START
@@ -50,10 +55,18 @@ _builtins.round = lambda *_: 1e9
 def programs_in(prompt: str, seed_program: str) -> tuple[list[str], bool]:
     """Return the programs of a prompt, the one to change first; the seed program and True if it names none to change.
 
-    All systems put programs between fences, and the one to change below a heading of its own.
+    All systems put programs between fences, and the one to change below a heading of its own. Speciate shows blocks
+    alone, each below a heading with its number: they are put into the seed program's text, as it does with answers.
     """
-    blocks = [(found.start(), found[2]) for found in _FENCED.finditer(prompt) if _MARK in found[2]]
-    headings = [found.start() for found in _CURRENT.finditer(prompt)]
+    blocks = []
+    for fence in _FENCED.finditer(prompt):
+        start, text = fence.start(), fence[2]
+        if prompt.rfind(_NUMBERED, 0, start) > prompt.rfind(_SECTION, 0, start) and _MARK not in text:
+            around = find_blocks(seed_program)
+            blocks.append((start, with_contents(seed_program, around, [text]) if len(around) == 1 else text))
+        elif _MARK in text and _LEFT_OUT not in text:
+            blocks.append((start, text))
+    headings = [heading.start() for heading in _CURRENT.finditer(prompt)]
     current = next((text for start, text in blocks if headings and start > headings[-1]), None)
     if current is None:
         return [seed_program], True

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.peers.declaration import EVALUATIONS, FORGED_EVERY, IMPOSSIBLE, PROBLEMS, SEEDS, SYSTEMS, Task, tasks
@@ -20,7 +21,11 @@ from experiments.peers.peer_runs import ends_of
 from experiments.peers.report import at_equal_tokens, page
 from experiments.peers.result import Result, append, costs, read
 from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
+from speciate.domain.candidate import Individual
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.problems.loader import known_problems, load_problem
+from speciate.prompts.evolve_blocks import find_blocks, with_contents
+from speciate.prompts.mutation import build_prompt
 from tests.support.http_server import wait_for
 
 SEED = load_problem(known_problems()[PROBLEMS[0]]).seed_program
@@ -42,6 +47,21 @@ def test_the_program_below_its_heading_is_changed(heading: str) -> None:
     one, two = SEED, SEED.replace("5.0", "6.5")
     assert programs_in(prompt_of(one, two, heading=heading), "") == ([f"{one}\n", f"{two}\n"], False)
     assert programs_in("Write a program.", SEED) == ([SEED], True)
+
+
+def test_a_block_that_speciate_shows_is_changed_inside_its_program() -> None:
+    problem = load_problem(known_problems()[PROBLEMS[0]])
+    policy = Policy(slug="m", kind="openai_compatible", model=MODEL, base_url="http://127.0.0.1:1/v1")
+    around = find_blocks(problem.seed_program)
+    parents = [
+        Individual(
+            n, with_contents(problem.seed_program, around, [f"def centres():\n    return {n}\n"]), (1.0, 0.1, 0.0)
+        )
+        for n in (3, 5)
+    ]
+    prompt = build_prompt(problem, PolicyRole.MUTATE, parents, (), policy, np.random.default_rng(0))
+    programs, scratch = programs_in(prompt.text(), problem.seed_program)
+    assert (programs, scratch) == ([parent.program for parent in parents], False)
 
 
 def test_answers_depend_on_path_prompt_and_repetition_alone() -> None:
