@@ -13,7 +13,7 @@ from experiments.arena.standins import CHARACTERS
 
 MARKS: Final = (20, 60, 120, 240, 1000)
 """Evaluations at which the best value is compared. No strategy knows its budget, so that one run answers for all."""
-HALVES: Final = {"development": (DEVELOPMENT, 1), "verdict": (HELD_OUT, 101)}
+HALVES: Final = {"development": (DEVELOPMENT, 1), "verdict": (HELD_OUT, 1001)}
 """Problems of each half, and its first seed. Nothing was chosen by runs of the second one."""
 DEFAULT: Final = "adaptive_evolution"
 _ALONE: Final = {"lanes": 1, "batch": 1, "samples_per_prompt": 1}

@@ -109,7 +109,7 @@ def _after_a_run(stack: LocalService, http: httpx.Client) -> Deployment:
     with Client(stack.settings.base_url, TOKEN) as client:
         client.problems.add(load_problem(bundled()["sorting-network-8"]))
         client.policies.add({"slug": "mutator", "kind": "program_mutator"})
-    body = {"problem": "sorting-network-8", "policy": "mutator", "budget": {"evaluations": 40}}
+    body = {"problem": "sorting-network-8", "policy": "mutator", "budget": {"evaluations": 40}, "lanes": 2}
     answer = http.post("/v1/runs", json=body, headers={"X-Request-Id": "from-outside-1"})
     assert answer.status_code == 202, answer.text
     run_id = answer.json()["id"]
