@@ -97,7 +97,7 @@ class RunSpec(PolicyOptions):
     """Limits of the run; none is exceeded."""
     policy_discount: Annotated[float, Flag("--discount")] = Field(default=1.0, gt=0, le=1)
     """Factor by which each batch reduces the weight of older answers for ``ucb``; 1 keeps their full weight."""
-    lanes: int = Field(default=1, ge=1, le=1024)
+    lanes: int = Field(default=4, ge=1, le=1024)
     """Batches in flight at once. With 1 the run can be replayed exactly."""
     stop_on_unlock: bool = False
     """Complete the run when its unlock is confirmed."""

@@ -57,15 +57,26 @@ def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress.reserved_evaluations += answers
 
 
+def open_lanes(context: RunContext, evaluated: int) -> range:
+    """Return the lanes that a run has after ``evaluated`` candidates: the strategy may begin with few."""
+    return range(min(context.spec.lanes, _in_flight(context, evaluated)))
+
+
+def _in_flight(context: RunContext, evaluated: int) -> int:
+    spec = context.spec
+    most = spec.lanes * spec.batch
+    if spec.learning is not None:
+        return most  # a training step needs whole groups
+    return build_strategy(spec.strategy, spec.strategy_options).in_flight(most, evaluated)
+
+
 def _batch_size(progress: RunProgress, context: RunContext) -> tuple[int, int]:
     """Return the answers of the next batch, and those of each of its prompts: fewer if the strategy wants fewer."""
     spec = context.spec
-    if spec.learning is not None:
-        return spec.batch, spec.samples_per_prompt  # a training step needs whole groups
-    size = build_strategy(spec.strategy, spec.strategy_options).batch_size(spec.batch, progress.evaluations)
     # A completion may hold a set of answers; asking for fewer would waste the rest.
     least = min(spec.batch, max(share.policy.answers_per_rollout for share in context.policies(PolicyRole.PROPOSE)))
-    return max(size, least), max(spec.samples_per_prompt * size // spec.batch, min(least, spec.samples_per_prompt))
+    size = max(least, _in_flight(context, progress.evaluations) // spec.lanes)
+    return size, max(spec.samples_per_prompt * size // spec.batch, min(least, spec.samples_per_prompt))
 
 
 def proceed(
@@ -97,6 +108,6 @@ def proceed(
     elif ends:
         complete_unlocked(change)
     elif opens_lanes:
-        continue_lanes(change, context, *range(context.spec.lanes))
+        continue_lanes(change, context, *open_lanes(context, change.progress.evaluations))
     else:
         continue_lanes(change, context, lane)

@@ -26,7 +26,7 @@ from speciate.ports.work import Confirmation, EvaluatedBatch, LearnedStep, Lease
 from speciate.runs.counters import add_confirmed_event, claim_targets, count_outcome, keep_best, new_rivals, summary
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
-from speciate.runs.lanes import EXTERNAL_LANE, add_evaluate, continue_lanes, proceed
+from speciate.runs.lanes import EXTERNAL_LANE, add_evaluate, continue_lanes, open_lanes, proceed
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals
@@ -98,7 +98,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
         progress.batches = 1
         progress.reserved_evaluations += len(proposals)
     else:
-        continue_lanes(change, context, *range(context.spec.lanes))
+        continue_lanes(change, context, *open_lanes(context, progress.evaluations))
 
 
 def record_proposals(
@@ -183,6 +183,7 @@ def record_evaluations(
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
+    lanes = open_lanes(context, progress.evaluations)
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     for candidate in batch.candidates:
@@ -213,6 +214,8 @@ def record_evaluations(
     diagnosis = diagnose(progress, context, batch.candidates)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(change, context, lease.lane, pending, opens_lanes=opens_lanes)
+        if not opens_lanes and not progress.state.ended:
+            continue_lanes(change, context, *open_lanes(context, progress.evaluations)[len(lanes) :])
     if diagnosis is not None and progress.state is RunState.RUNNING:
         pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
 
@@ -315,7 +318,7 @@ def grant_budget(change: RunChange, context: RunContext, granted: int) -> None:
     _grant(change, granted)
     if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
-        continue_lanes(change, context, *range(context.spec.lanes))
+        continue_lanes(change, context, *open_lanes(context, progress.evaluations))
 
 
 def _grant(change: RunChange, granted: int) -> None:

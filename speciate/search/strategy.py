@@ -180,8 +180,8 @@ class Strategy(ABC):
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
 
-    def batch_size(self, most: int, evaluated: int) -> int:  # noqa: ARG002
-        """Return the answers of a lane's next batch, 1 to ``most``, after ``evaluated`` candidates of the run."""
+    def in_flight(self, most: int, evaluated: int) -> int:  # noqa: ARG002
+        """Return the answers that a run should wait for at once, 1 to ``most``, after ``evaluated`` candidates."""
         return most
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002

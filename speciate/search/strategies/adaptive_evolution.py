@@ -98,7 +98,7 @@ class AdaptiveEvolution(Strategy):
         bids += slot_bids(view.problem.space, table, candidates, points, self.config.population)
         return tuple(improvements(table, _ISLAND, bids, candidates))
 
-    def batch_size(self, most: int, evaluated: int) -> int:
+    def in_flight(self, most: int, evaluated: int) -> int:
         """Grow with the run: a sixteenth of what has been evaluated.
 
         A child that is asked for before its siblings are scored cannot build on them, which costs most at the start.

@@ -57,9 +57,9 @@ def test_values_other_than_the_defaults_unfold_the_form(lab: Lab) -> None:
 
 
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
-    query = "problem=toy&policy=scripted&evaluations=7&lanes=1&strategy=adaptive_evolution&guidance.every="
+    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=adaptive_evolution&guidance.every="
     assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
-    defaults = {"strategy": "adaptive_evolution", "lanes": 1, "batch": 16}
+    defaults = {"strategy": "adaptive_evolution", "lanes": 4, "batch": 16}
     assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults)}").text)[0]
     assert _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults, seed=3)}").text)[0]
 

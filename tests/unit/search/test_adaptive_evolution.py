@@ -91,6 +91,6 @@ def test_several_objectives_also_get_parents_for_poorly_served_weightings() -> N
     assert {even.select(view, rng).parents[0] for _ in range(200)} == {1}
 
 
-@pytest.mark.parametrize(("evaluated_so_far", "size"), [(0, 1), (1, 1), (60, 3), (240, 15), (10_000, 16)])
-def test_batches_grow_with_the_run(evaluated_so_far: int, size: int) -> None:
-    assert build_strategy("adaptive_evolution", {}).batch_size(16, evaluated_so_far) == size
+@pytest.mark.parametrize(("evaluated_so_far", "answers"), [(0, 1), (1, 1), (60, 3), (240, 15), (10_000, 64)])
+def test_answers_in_flight_grow_with_the_run(evaluated_so_far: int, answers: int) -> None:
+    assert build_strategy("adaptive_evolution", {}).in_flight(64, evaluated_so_far) == answers
