@@ -37,7 +37,7 @@ $(CLIENT): $(wildcard speciate/client/aio/*.py) scripts/generate_client.py | $(S
 
 install: $(CLIENT) ## Create the virtual environment and install all packages
 
-demo: $(CLIENT) ## Run searches and a tournament through the whole service, about three minutes
+demo: $(CLIENT) ## Run searches and a tournament through the whole service, two to five minutes
 	@$(BIN)/speciate demo
 
 up: $(CLIENT) ## Run the service until Ctrl-C

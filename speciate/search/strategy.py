@@ -118,7 +118,7 @@ class PopulationView(Protocol):
     def operators(self) -> Mapping[PolicyRole, float]:
         """Operators that the run has, with the share of each in its prompts before anything is known of their success.
 
-        The shares sum to 1; one of ``MUTATE`` is always positive.
+        The shares sum to 1; that of ``MUTATE`` is positive.
         """
 
     def latest(self) -> Sequence[Latest]:
