@@ -41,7 +41,7 @@ ARMS: Final[Mapping[str, Arm]] = {
     "change the best, or any with .3": Arm("greedy", {"explore": 0.3}, _ALONE),
 }
 IN_FLIGHT: Final[Mapping[str, Arm]] = {
-    f"{name}, {lanes} in flight": Arm(strategy, options, {"lanes": lanes, "batch": 1, "samples_per_prompt": 1})
+    f"{name}, at most {lanes} in flight": Arm(strategy, options, {"lanes": lanes, "batch": 1, "samples_per_prompt": 1})
     for name, strategy, options in ((DEFAULT, DEFAULT, {}), ("the rule with .3", "greedy", {"explore": 0.3}))
     for lanes in (1, 4, 16, 64)
 }
