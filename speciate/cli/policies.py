@@ -23,7 +23,7 @@ from speciate.cli.common import (
     invalid_argument,
 )
 from speciate.cli.model_options import add_options
-from speciate.cli.providers import contact, key_from_environment, preset_fields, print_providers
+from speciate.cli.providers import contact, key_from_environment, noted_preset, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.merging import merged
@@ -110,7 +110,7 @@ def add(
     """
     if slug is not None and not re.fullmatch(SLUG, slug):
         raise invalid_argument("NAME", f"is {slug!r}: expected lower-case words joined by hyphens, such as small-model")
-    start = preset_fields(provider, options.get("model"), options.get("sampling", {}))
+    start = noted_preset(provider, options.get("model"), options.get("sampling", {}))
     base_url = options.get("base_url")
     manifest = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
     start = merged(merged(start, manifest), _from_adapter(slug, adapter, options.get("checkpoint_digest")))

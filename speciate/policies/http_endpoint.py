@@ -18,6 +18,7 @@ from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
 from speciate.policies.openai_wire import Reply, error_message
+from speciate.policies.providers import provider_at
 from speciate.policies.refusals import CREDIT_REMEDY, Refusal, explain_refusal
 from speciate.policies.retries import is_transient, retry_after_s
 from speciate.policies.usage import Billed
@@ -27,7 +28,7 @@ from speciate.settings import secret_of
 CHECK_TIMEOUT_S: Final = 5.0
 """Timeout of a request about the endpoint itself, such as its list of models."""
 
-UNREACHABLE: Final = "Check that the endpoint runs and is reachable."
+_UNREACHABLE: Final = "Check that the endpoint runs and is reachable"
 OTHER_SERVICE: Final = (
     "Something answers there, but not an OpenAI-compatible endpoint: check base_url (it usually ends in /v1), and"
     " whether a proxy or a login page answers in its place."
@@ -159,13 +160,13 @@ class HttpEndpoint:
                 kind, wait = response.headers.get("Content-Type", ""), response.headers.get("Retry-After")
                 return Reply(response.status_code, body, self.cleaned(kind.lower(), 100), wait)
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
-            raise TransientError(f"no connection within {timeout_s:g} s", remedy=UNREACHABLE) from None
+            raise TransientError(f"no connection within {timeout_s:g} s", remedy=self._unreachable()) from None
         except httpx.TimeoutException as error:
             sent = not isinstance(error, httpx.WriteTimeout)
             remedy = _SILENT if payload is None else _SLOW
             raise TransientError(f"no answer within {timeout_s:g} s", sent=sent, remedy=remedy) from None
         except httpx.ConnectError as error:
-            raise _lost(error, UNREACHABLE) from None
+            raise _lost(error, self._unreachable()) from None
         except httpx.TransportError as error:
             computed = answers or time.monotonic() - began > _COMPUTING_S
             raise _lost(error, BROKEN, sent=computed and not isinstance(error, httpx.WriteError)) from None
@@ -284,6 +285,11 @@ class HttpEndpoint:
         if named is None or named.of_prompt:  # unknown words may be about the prompt
             return PromptRefusedError(message, named.remedy if named else _CORRECT)
         return self.unavailable(message, remedy=named.remedy)
+
+    def _unreachable(self) -> str:
+        provider = provider_at(self._url)
+        started = f"; `{provider.start}` starts it" if provider is not None and provider.start else ""
+        return f"{_UNREACHABLE}{started}."
 
     def _remedy(self, status: int) -> str:
         match status:

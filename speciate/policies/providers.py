@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.suggestions import did_you_mean
+from speciate.policies.prices import FoundPrice, price_of
+from speciate.settings import FILE_SUFFIX, secret_of
+
 
 @dataclass(frozen=True)
 class Provider:
@@ -27,8 +32,14 @@ class Provider:
     """Sampling parameters to omit unless the user sets them: models that reason refuse them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
+    max_tokens: int | None = None
+    """Longest completion unless the user sets it, reasoning included; None for the default of policies."""
     summary: str = ""
     """Quirks, for the list of providers."""
+    start: str = ""
+    """Command that starts a server on this machine."""
+    load: str = ""
+    """Command that makes ``{model}`` available there."""
 
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
@@ -39,61 +50,122 @@ class Provider:
             policy["options"] = options
         if self.timeout_s is not None:
             policy["timeout_s"] = self.timeout_s
+        if self.max_tokens is not None and "max_tokens" not in sampling:
+            policy["sampling"] = {"max_tokens": self.max_tokens}
         return policy
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}
 
 
-def _laptop(port: int, fields: Mapping[str, str | None] | None = None, more: str = "") -> Provider:
+def _hosted(base_url: str, key_variable: str, **more: Any) -> Provider:
+    # A model that reasons takes minutes and thousands of tokens before its answer.
+    return Provider(base_url, key_variable, hosted=True, timeout_s=300.0, max_tokens=16_384, **more)
+
+
+def _laptop(
+    port: int, start: str, load: str, fields: Mapping[str, str | None] | None = None, more: str = ""
+) -> Provider:
     """Return the preset of a server on a laptop, which answers one or two requests at a time, a long one in minutes."""
     return Provider(
         f"http://127.0.0.1:{port}/v1",
         fields={**_ONE, **(fields or {})},
         options={"concurrency": 2},
         timeout_s=900.0,
+        max_tokens=8192,
         summary=f"one completion per request, two requests at a time, 15 minutes each{more}",
+        start=start,
+        load=load,
     )
 
 
 PROVIDERS: Final[dict[str, Provider]] = {
-    "openai": Provider(
+    "openai": _hosted(
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
-        hosted=True,
         fields={"max_tokens": "max_completion_tokens"},
         unless_given=("temperature", "top_p"),
         summary="max_completion_tokens; temperature and top_p only if set",
     ),
-    "anthropic": Provider(
+    "anthropic": _hosted(
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",
-        hosted=True,
         fields={**_ONE, "seed": None, "logprobs": None, "reasoning_effort": None},
         unless_given=("temperature", "top_p"),
         options={"check": False},
         summary="one completion per request; no seed, no log-probabilities, no list of models",
     ),
-    "gemini": Provider(
+    "gemini": _hosted(
         "https://generativelanguage.googleapis.com/v1beta/openai",
         "GEMINI_API_KEY",
-        hosted=True,
         fields={**_ONE, "seed": None, "logprobs": None},
         summary="one completion per request; no seed, no log-probabilities",
     ),
-    "openrouter": Provider(
+    "openrouter": _hosted(
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
-        hosted=True,
         fields={**_ONE, "reasoning_effort": "reasoning.effort"},
         summary="one completion per request; reasoning.effort",
     ),
     "litellm": Provider(
-        "http://127.0.0.1:4000/v1", "LITELLM_API_KEY", fields=_ONE, summary="one completion per request"
+        "http://127.0.0.1:4000/v1",
+        "LITELLM_API_KEY",
+        fields=_ONE,
+        summary="one completion per request",
+        start="litellm --config FILE",
     ),
-    "vllm": Provider("http://127.0.0.1:8000/v1", "VLLM_API_KEY", summary="all fields"),
-    "ollama": _laptop(11434),
-    "llamacpp": _laptop(8080),
-    "lmstudio": _laptop(1234, {"logprobs": None}, "; no log-probabilities"),
+    "vllm": Provider(
+        "http://127.0.0.1:8000/v1",
+        "VLLM_API_KEY",
+        summary="all fields",
+        start="vllm serve MODEL",
+        load="vllm serve {model}",
+    ),
+    "ollama": _laptop(11434, "ollama serve", "ollama pull {model}"),
+    "llamacpp": _laptop(8080, "llama-server -m FILE.gguf --port 8080", "llama-server -m FILE.gguf --alias {model}"),
+    "lmstudio": _laptop(1234, "lms server start", "lms load {model}", {"logprobs": None}, "; no log-probabilities"),
 }
 """The presets, by the name that ``--provider`` takes."""
+
+ANY_SERVER: Final = Provider("", "POLICY_KEY", fields=_ONE)
+"""What fits any server that speaks the protocol."""
+
+
+def provider_named(name: str) -> Provider:
+    if name not in PROVIDERS:
+        raise InvalidInputError(
+            f"there is no provider {name!r}.",
+            remedy=did_you_mean(name, PROVIDERS) or f"Providers: {', '.join(PROVIDERS)}.",
+        )
+    return PROVIDERS[name]
+
+
+def provider_at(base_url: str) -> Provider | None:
+    """Return the preset of an address, or None."""
+    address = base_url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
+    return next((provider for provider in PROVIDERS.values() if provider.base_url == address), None)
+
+
+def preset_fields(
+    name: str, model: str | None, sampling: Mapping[str, Any]
+) -> tuple[dict[str, Any], FoundPrice | None]:
+    """Return the policy fields of a provider's preset, and the price of the model if a table lists it."""
+    fields, listed = provider_named(name).policy_fields(sampling), None if model is None else price_of(name, model)
+    return fields if listed is None else {**fields, "price": listed.price.model_dump()}, listed
+
+
+def environment_key(provider: Provider, name: str, remedy: str = "") -> str | None:
+    """Return the key in the provider's variable, or in the file that ``…_FILE`` names.
+
+    Raises:
+        InvalidInputError: A hosted provider has no key; ``remedy`` says how else to give it.
+    """
+    if (variable := provider.key_variable) is None:
+        return None
+    key = (secret_of(variable) or "").strip()
+    if not key and provider.hosted:
+        raise InvalidInputError(
+            f"{name} needs a key, and {variable} is not set.",
+            remedy=f"Set {variable} to the key, or {variable}{FILE_SUFFIX} to a file that holds it{remedy}.",
+        )
+    return key or None

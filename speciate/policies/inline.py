@@ -1,0 +1,162 @@
+"""Make policies of models that were not registered: ``PROVIDER/NAME``, or the address of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.merging import merged
+from speciate.domain.policy import Policy
+from speciate.domain.suggestions import did_you_mean
+from speciate.policies.providers import (
+    ANY_SERVER,
+    PROVIDERS,
+    Provider,
+    environment_key,
+    preset_fields,
+    provider_at,
+    provider_named,
+)
+from speciate.prompts.text import printable
+from speciate.schema.policies import PolicyVersion
+
+_FORM: Final = "Write PROVIDER/NAME, such as openai/gpt-5-mini, or an address, such as http://127.0.0.1:8000/v1#NAME."
+_ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
+_OF_THE_SERVICE: Final = {"api_key_id": None, "served": None, "checkpoint_digest": None}
+"""Fields of a registered policy that its definition did not hold."""
+_MOST_SHOWN: Final = 10
+
+
+class PolicyRegistry(Protocol):
+    """``Client.policies``, as far as it is needed here."""
+
+    def add(self, definition: Policy, *, api_key: str | None = None) -> PolicyVersion: ...
+    def get(self, name: str) -> PolicyVersion: ...
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model is served."""
+
+    name: str
+    """Name for people: that of the preset, or the address."""
+    preset: Provider
+    base_url: str
+    model: str
+    """Empty to take the only one that is served."""
+
+
+def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
+    """Return the policy of a model with the defaults of its provider. Contacts a server only to find an unnamed model.
+
+    Args:
+        model: ``PROVIDER/NAME``, or ``http://HOST:PORT/v1#NAME``; without ``NAME`` the only model of the server.
+        changes: Policy fields that win over the defaults, such as ``{"sampling": {"max_tokens": 4096}}``.
+
+    Raises:
+        InvalidInputError: The text is of another form, or the provider is unknown or needs a key.
+        PolicyUnavailableError: The server of an unnamed model does not answer.
+    """
+    source = _source(model)
+    name = source.model or _only_model(source)
+    sampling = (changes or {}).get("sampling", {})
+    preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
+    fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
+    own = {"slug": _slug(model), "base_url": source.base_url, "model": name}
+    return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
+
+
+def register(registry: PolicyRegistry, models: Sequence[str]) -> dict[str, float]:
+    """Register models given as ``MODEL`` or ``MODEL=WEIGHT``; return the weights of the policy versions by name.
+
+    The key is sealed with the policy. Without one in the environment the key of an earlier registration is used.
+
+    Raises:
+        InvalidInputError: As for ``inline_policy``, or a model is repeated.
+        PolicyUnavailableError: A server does not answer, or does not serve the model; the message lists what it does.
+    """
+    weights: dict[str, float] = {}
+    for text in models:
+        model, weight = _weighted(text)
+        name = _registered(registry, model).name
+        if name in weights:
+            raise InvalidInputError(f"--model {printable(model)} is repeated.")
+        weights[name] = weight
+    return weights
+
+
+def _registered(registry: PolicyRegistry, model: str) -> PolicyVersion:
+    policy, source = inline_policy(model), _source(model)
+    try:
+        key = environment_key(source.preset, source.name)
+    except InvalidInputError:
+        if (stored := _with_stored_key(registry, policy)) is None:
+            raise
+        return stored
+    return registry.add(policy, api_key=key)
+
+
+def _with_stored_key(registry: PolicyRegistry, policy: Policy) -> PolicyVersion | None:
+    try:
+        version = registry.get(policy.slug)
+    except NotFoundError:
+        return None
+    keyed = version.definition.api_key_id is not None
+    return version if keyed and version.definition.model_copy(update=_OF_THE_SERVICE) == policy else None
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    name, equals, weight = text.rpartition("=")
+    if not equals or ("?" in name and "#" not in name):  # the query of an address
+        return text, 1.0
+    if not re.fullmatch(r"\d*\.?\d+", weight) or float(weight) == 0:
+        raise InvalidInputError(f"--model {printable(text)}: expected MODEL or MODEL=WEIGHT, a positive number.")
+    return name, float(weight)
+
+
+def _source(model: str) -> _Source:
+    if _ADDRESS.match(model):
+        address, _, name = model.partition("#")
+        parts = urlsplit(address)
+        if parts.username is not None or parts.password is not None:
+            raise InvalidInputError(
+                "--model: the address holds a password, which others could read.",
+                remedy=f"Put the key of the server into {ANY_SERVER.key_variable}.",
+            )
+        base_url = address if parts.path.strip("/") else f"{address.rstrip('/')}/v1"
+        return _Source(base_url, provider_at(base_url) or ANY_SERVER, base_url, name)
+    provider, slash, name = model.partition("/")
+    if not slash and provider not in PROVIDERS:
+        near = did_you_mean(provider, PROVIDERS)
+        raise InvalidInputError(f"--model {printable(model)}: the provider is missing.", remedy=near or _FORM)
+    preset = provider_named(provider)
+    return _Source(provider, preset, preset.base_url, name)
+
+
+def _only_model(source: _Source) -> str:
+    """Return the name of the only model that a server lists."""
+    from speciate.policies.endpoint_check import served_models
+    from speciate.policies.kind import ClientContext
+
+    if source.preset.options.get("check") is False:
+        raise InvalidInputError(f"--model {source.name}: the name of the model is missing.", remedy=_FORM)
+    key = environment_key(source.preset, source.name)
+    policy = Policy(slug=_slug(source.name), kind="openai_compatible", base_url=source.base_url)
+    if key is not None:
+        policy = policy.model_copy(update={"api_key_id": "of the environment"})
+    models = served_models(policy, ClientContext(key_of=lambda _: key or ""))
+    if len(models) != 1:
+        shown = printable(", ".join(models[:_MOST_SHOWN])) or "none"
+        raise InvalidInputError(
+            f"--model {source.name}: expected the name of one of its models: {shown}.", remedy=_FORM
+        )
+    return models[0]
+
+
+def _slug(text: str) -> str:
+    words: Iterable[str] = re.findall(r"[a-z0-9]+", _ADDRESS.sub("", text.lower()))
+    return "-".join(words)[:80].strip("-") or "model"
