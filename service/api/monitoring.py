@@ -12,7 +12,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from service.api.schemas import HealthResponse, ReadinessResponse, WorkersPage
 from service.dependencies import AppStateDep, Limit, StoresDep
 from service.principal import NeedsOperator
-from service.responses import serialize_in_thread
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
 from speciate.messaging.presence import present_workers
@@ -49,7 +48,6 @@ async def metrics(app_state: AppStateDep) -> Response:
 
 
 @router.get("/v1/workers")
-@serialize_in_thread
 def list_workers(stores: StoresDep, limit: Limit = 100) -> WorkersPage:
     """List the live worker processes and at most `limit` leased or waiting work units."""
     return WorkersPage(items=present_workers(stores.redis), work=stores.runs.work_in_flight(limit=limit))

@@ -11,7 +11,7 @@ from service.api.schemas import CandidateDiff, CandidateId, Name, RolloutId, Run
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, StoresDep
 from service.diffs import unified_diff
-from service.responses import attached_json_lines, json_lines_response, serialize_in_thread
+from service.responses import attached_json_lines, json_lines_response
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
@@ -33,7 +33,6 @@ by_id = APIRouter(prefix="/v1", tags=["run results"])
 
 
 @router.get("/candidates")
-@serialize_in_thread
 def list_run_candidates(
     run_id: RunId,
     stores: StoresDep,
@@ -92,7 +91,6 @@ def get_run_front(run_id: RunId, stores: StoresDep) -> Page[RankedCandidate]:
 
 
 @router.get("/archive")
-@serialize_in_thread
 def get_run_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
     """Return the elite of every cell, by island and cell."""
     return Page[EliteRecord](items=stores.queries.archive(run_id))

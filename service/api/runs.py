@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Response
 from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
 from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, SteeringRequest, VisibilityFilter
 from service.dependencies import Cursor, Limit, StoresDep
-from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
 from speciate.domain.labels import Labels, Relabelling, RunName, Tags
 from speciate.domain.run import RunSpec, RunState
@@ -32,7 +31,6 @@ strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
 
 
 @router.get("")
-@serialize_in_thread
 def list_runs(
     stores: StoresDep,
     problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
@@ -109,7 +107,6 @@ def get_run(run_id: RunId, stores: StoresDep, if_none_match: IfNoneMatch = None)
 
 
 @router.get("/{run_id}/evaluations")
-@serialize_in_thread
 def list_active_evaluations(run_id: RunId, stores: StoresDep) -> Page[ActiveEvaluation]:
     """List the evaluations in progress that last long: their candidates, worker, seconds and last text of progress.
 

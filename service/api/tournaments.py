@@ -5,45 +5,20 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from service.api.schemas import DeclarationStateFilter, IdempotencyKey, NameInPath, SteeringRequest
-from service.dependencies import Cursor, Limit, StoresDep
+from service.api.declarations import add_declaration_routes
+from service.api.schemas import IdempotencyKey, NameInPath
+from service.dependencies import StoresDep
 from service.responses import attached_json_lines, json_lines_response
 from service.strict_json import StrictRoute
-from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Extension, Tournament
 from speciate.runs.declarations import pin_extension, pin_tournament
-from speciate.schema.base import Page
 from speciate.schema.declarations import TournamentRecord
-from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Matrix, Report, Standings
 
 router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
 
 
-@router.post("/{name}:pause")
-def pause_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
-    """Pause a tournament: start no more work, and pause its active runs within about a second."""
-    return _move(stores, name, DeclarationState.PAUSED, body.reason if body else None)
-
-
-@router.post("/{name}:resume")
-def resume_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
-    """Resume a paused tournament."""
-    return _move(stores, name, DeclarationState.RUNNING)
-
-
-@router.post("/{name}:cancel")
-def cancel_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
-    """Cancel a tournament and its active runs; committed results stay."""
-    return _move(stores, name, DeclarationState.CANCELLED, body.reason if body else None)
-
-
-@router.get("")
-def list_tournaments(
-    stores: StoresDep, state: DeclarationStateFilter = None, limit: Limit = 100, cursor: Cursor = None
-) -> Page[TournamentRecord]:
-    """List tournaments, newest first."""
-    return stores.tournaments.list(state=state, limit=limit, cursor=cursor)
+add_declaration_routes(router, TournamentRecord, lambda stores: stores.tournaments, "tournament")
 
 
 @router.post("", status_code=202)
@@ -55,12 +30,6 @@ def create_tournament(
     declared_id, _ = stores.tournaments.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/v1/tournaments/{declared_id}"
     return stores.tournaments.get(declared_id)
-
-
-@router.get("/{name}")
-def get_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
-    """Return a tournament with its progress."""
-    return stores.tournaments.get(name)
 
 
 @router.post("/{name}:extend")
@@ -96,9 +65,3 @@ def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
     """Stream every planned run with its results as JSON Lines, in the order of the plan."""
     record = stores.tournaments.get(name)  # an unknown name is rejected before the response begins
     return attached_json_lines(record.slug, stores.tournaments.results.runs(record))
-
-
-def _move(stores: Stores, name: str, goal: DeclarationState, reason: str | None = None) -> TournamentRecord:
-    record = stores.tournaments.get(name)
-    stores.tournaments.move(record.id, goal, reason)
-    return stores.tournaments.get(record.id)

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, StoresDep
-from service.responses import serialize_in_thread
 from speciate.domain.target import ClaimState
 from speciate.schema.base import Page
 from speciate.schema.unlocks import UnlockRecord
@@ -26,7 +25,6 @@ def state_of(state: StateFilter) -> ClaimState | None:
 
 
 @router.get("")
-@serialize_in_thread
 def list_unlocks(
     stores: StoresDep,
     run: Annotated[UUID | None, Query(description="Limit to a run.")] = None,
