@@ -28,7 +28,9 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number
 LogTo = Annotated[
     str | None,
     typer.Option(
-        "--log", metavar="TRACKER[:PROJECT]", help="Log the metrics of the run to trackio or wandb while watching."
+        "--log",
+        metavar="TRACKER[:PROJECT]",
+        help="Log metrics and best program to mlflow, tensorboard, trackio or wandb while watching.",
     ),
 ]
 RunId = Annotated[

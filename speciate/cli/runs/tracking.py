@@ -1,12 +1,16 @@
-"""Log the metrics of a run to an experiment tracker: Trackio or Weights & Biases."""
+"""Log a run to an experiment tracker: MLflow, TensorBoard, Trackio or Weights & Biases."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli import output
@@ -19,13 +23,66 @@ if TYPE_CHECKING:
     from speciate.domain.problem import Problem
     from speciate.schema.runs import EventRecord
 
-TRACKERS: Final[dict[str, dict[str, Any]]] = {
-    "trackio": {"resume": "never", "auto_log_gpu": False, "auto_log_cpu": False},
-    "wandb": {},
-}
-"""Further arguments of ``init`` by the name of the tracker's module; both have the interface of wandb."""
 
-_INSTALL: Final = {"trackio": "pip install 'speciate[tracking]'", "wandb": "pip install wandb"}
+class _Wandb:
+    """A module with the interface of wandb; ``options`` are further arguments of its ``init``."""
+
+    def __init__(self, module: Any, **options: Any) -> None:
+        self._module, self._options = module, options
+
+    def init(self, project: str, name: str, config: dict[str, Any]) -> None:
+        self._module.init(project=project, name=name, config=config, **self._options)
+        self.log, self.finish = self._module.log, self._module.finish  # wandb defines them anew in ``init``
+
+    def save(self, folder: str, name: str) -> None:
+        self._module.log_artifact(folder, name=name, type="program")
+
+
+class _MLflow:
+    def __init__(self, module: Any) -> None:
+        self._module, self.log = module, module.log_metrics
+        self.save, self.finish = module.log_artifacts, module.end_run
+
+    def init(self, project: str, name: str, config: dict[str, Any]) -> None:
+        self._module.set_experiment(project)
+        self._module.start_run(run_name=name)
+        self._module.log_params(config)
+
+
+class _TensorBoard:
+    def __init__(self, module: Any) -> None:
+        self._module, self._step = module, 0
+
+    def init(self, project: str, name: str, config: dict[str, Any]) -> None:
+        self._writer = self._module.SummaryWriter(str(Path("runs", project, name.replace("/", "-"))))
+        self._writer.add_text("config", f"```json\n{json.dumps(config, indent=2)}\n```")
+
+    def log(self, values: Mapping[str, float], *, step: int) -> None:
+        self._step = step
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def save(self, folder: str, name: str) -> None:
+        from speciate.prompts.text import fenced
+
+        for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+            text = fenced(path.read_text(encoding="utf-8"))
+            self._writer.add_text(f"{name}/{path.relative_to(folder)}", text, self._step)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+TRACKERS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "mlflow": ("mlflow", _MLflow),
+    "tensorboard": ("tensorboardX", _TensorBoard),
+    "trackio": ("trackio", partial(_Wandb, resume="never", auto_log_gpu=False, auto_log_cpu=False)),
+    "wandb": ("wandb", _Wandb),
+}
+"""Module of each tracker, and its adapter: ``init``, ``log`` of metrics, ``save`` of a folder, and ``finish``.
+
+The name is that of the extra that installs the module.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +90,7 @@ class Tracker:
     """A tracker to log to."""
 
     name: str
-    module: Any
+    adapter: Any
     project: str
     """Project of the tracker; empty for the name of the problem."""
 
@@ -42,12 +99,14 @@ def load_tracker(text: str) -> Tracker:
     """Import the tracker of ``NAME`` or ``NAME:PROJECT``."""
     name, _, project = text.partition(":")
     if name not in TRACKERS:
-        raise InvalidInputError(f"--log {text}: expected {' or '.join(TRACKERS)}, or NAME:PROJECT.")
+        raise InvalidInputError(f"--log {text}: expected {', '.join(TRACKERS)}, or NAME:PROJECT.")
+    module, adapter = TRACKERS[name]
     try:
-        return Tracker(name, import_module(name), project)
+        return Tracker(name, adapter(import_module(module)), project)
     except ImportError:
         raise ConfigurationError(
-            f"--log {name} requires {name}, which is not installed.", remedy=f"Run `{_INSTALL[name]}`."
+            f"--log {name} requires {module}, which is not installed.",
+            remedy=f"Run `pip install 'speciate[{name}]'`.",
         ) from None
 
 
@@ -101,18 +160,41 @@ class RunMetrics:
 
 
 class RunLog:
-    """Logs the events of a run to an open tracker. If the tracker fails, it prints why and logs no more."""
+    """Logs a run to an open tracker. If the tracker fails, it prints why and logs no more."""
 
-    def __init__(self, tracker: Tracker, metrics: RunMetrics) -> None:
-        self._tracker, self._metrics = tracker, metrics
+    def __init__(self, tracker: Tracker, run: RunHandle) -> None:
+        self._tracker, self._run = tracker, run
+        self._metrics = RunMetrics(run.problem().definition)
         self._open = True
 
     def add(self, event: EventRecord) -> None:
         """Log the metrics after an event if it changed any."""
-        if not self._metrics.add(event) or not self._open:
+        if self._metrics.add(event):
+            self.log()
+
+    def log(self) -> None:
+        """Log the latest metrics."""
+        spent, step = self._run.record.spent, self._metrics.step
+        # Events tell no costs, and the record may be newer than the event.
+        if spent.cost and step >= spent.evaluations:
+            self._metrics.values["dollars"] = spent.cost
+        self._call(lambda: self._tracker.adapter.log(dict(self._metrics.values), step=step))
+
+    def save(self, files: Mapping[str, str]) -> None:
+        """Store the files of the best program, by path."""
+        with TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", errors="replace")
+            self._call(lambda: self._tracker.adapter.save(folder, f"best-{str(self._run.id)[-8:]}"))
+
+    def _call(self, action: Callable[[], object]) -> None:
+        if not self._open:
             return
         try:
-            self._tracker.module.log(dict(self._metrics.values), step=self._metrics.step)
+            with redirect_stdout(sys.stderr):
+                action()
         except Exception as error:  # noqa: BLE001 - any error of the library
             self._open = False
             output.print_note(f"{self._tracker.name} failed, and the rest of the run is not logged: {error}")
@@ -121,7 +203,7 @@ class RunLog:
 @contextmanager
 def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
     """Open a run in the tracker; it receives the metrics of the whole run, from its first event."""
-    record, module = run.record, tracker.module
+    record = run.record
     config = {
         "run": str(run.id),
         "problem": f"{record.problem}@{record.problem_version}",
@@ -134,11 +216,11 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
     # Standard output is for the watch: with --json it holds events only.
     with redirect_stdout(sys.stderr):
         try:
-            module.init(project=tracker.project or record.problem, name=name, config=config, **TRACKERS[tracker.name])
+            tracker.adapter.init(tracker.project or record.problem, name, config)
         except Exception as error:
             raise ConfigurationError(f"{tracker.name} cannot be opened: {error}") from error
     try:
-        yield RunLog(tracker, RunMetrics(run.problem().definition))
+        yield RunLog(tracker, run)
     finally:
         with redirect_stdout(sys.stderr):
-            module.finish()
+            tracker.adapter.finish()

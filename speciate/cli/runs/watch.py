@@ -67,7 +67,7 @@ def watch_run(
         require_free(out, run.id)
     with note_on_interrupt("run", run.id), open_log(tracker, run) if tracker else nullcontext() as log:
         record = _show(run, log, as_json=as_json)
-    _conclude(service, run, out, write=write and (out is not None or not as_json), as_json=as_json)
+        _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
@@ -96,9 +96,16 @@ def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
     return record
 
 
-def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool) -> None:
-    """Write the program, and print the best candidate unless the output is JSON; a failure does not end the command."""
-    if as_json and not write:
+def _conclude(
+    service: Client, run: RunHandle, out: Path | None, log: RunLog | None, *, write: bool, as_json: bool
+) -> None:
+    """Write and log the program, and print the best candidate unless the output is JSON.
+
+    A failure does not end the command.
+    """
+    if log is not None:
+        log.log()
+    if as_json and not write and log is None:
         return
     try:
         program = retry_unavailable(lambda: find_best_program(service, run))
@@ -109,6 +116,8 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
         elif record.no_result:  # the outcome says why
             output.print_note(error.remedy)
         return
+    if log is not None:
+        log.save(program.files)
     written = None
     if write:
         try:
