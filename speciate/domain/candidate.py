@@ -195,6 +195,8 @@ class Individual:
     """Island of origin."""
     parents: tuple[int, ...] = ()
     """Numbers of its parents."""
+    role: PolicyRole = PolicyRole.MUTATE
+    """Task of the policy."""
     stopped_at: str | None = None
     """First stage of the cascade without measurements; None if all was measured."""
     targets: TargetSet = 0
@@ -269,6 +271,7 @@ class Candidate:
             self.evaluation.artifacts,
             self.proposal.island,
             self.proposal.parents,
+            self.proposal.role,
             self.evaluation.stopped_at,
             self.targets & ~self.refuted,
             self.refuted,

@@ -16,21 +16,6 @@ def _unlimited(_: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Relative:
-    """An evaluated program with its place in the lineage."""
-
-    number: int  # number in the run
-    parent: int  # number of the first parent; 0 for none
-    program: str
-    # Weighted mean of the normalised rewards, far below 0 if infeasible, -inf after a failure; higher is better.
-    value: float
-
-
-def _no_relatives() -> Sequence[Relative]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
 class SampleRequest:
     """A prompt with the number of completions to sample."""
 
@@ -45,9 +30,10 @@ class SampleRequest:
     # Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many; False if
     # the budget does not hold them. Called from several threads.
     reserve: Callable[[int], bool] = field(default=_unlimited, compare=False)
-    # Return the first parent, its ancestors and their children, ascending by number. Reads the store: only for policies
-    # that learn from what was tried.
-    relatives: Callable[[], Sequence[Relative]] = field(default=_no_relatives, compare=False)
+    # Return the first parent, its ancestors and their children, ascending by number, each with the weighted mean of its
+    # normalised rewards: far below 0 if infeasible, -inf after a failure. Reads the store: only for policies that learn
+    # from what was tried.
+    relatives: Callable[[], Sequence[tuple[Individual, float]]] = field(default=tuple, compare=False)
     # Answers that are requested at the same time to change the same first parent: by earlier requests of the batch, and
     # by the lanes before this one.
     earlier: int = 0

@@ -20,7 +20,7 @@ from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import TargetSet
-from speciate.search.strategy import EliteTable, Latest, Placement
+from speciate.search.strategy import EliteTable, Placement
 
 
 class WorkKind(StrEnum):
@@ -332,8 +332,8 @@ class WorkStore(Protocol):
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
 
-    def latest(self, run_id: UUID, most: int) -> Sequence[Latest]:
-        """Return the latest candidates, at most ``most``, newest first."""
+    def latest(self, run_id: UUID, most: int) -> Sequence[Individual]:
+        """Return the latest candidates, at most ``most``, newest first, without programs and artifacts."""
 
     def standing(self, run_id: UUID) -> tuple[int | None, int]:
         """Return the number of the best feasible candidate, or None, and the evaluations spent."""

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.candidate import Individual
-from speciate.ports.policy import Relative
 from speciate.ports.work import RunContext, WorkStore
 
 _MOST: Final = 400
@@ -25,8 +24,8 @@ class Relatives:
         self._work = work
         self._context = context
 
-    def of(self, parents: Sequence[int]) -> Sequence[Relative]:
-        """Return the first parent, its ancestors and their children, the nearest ones, ascending by number."""
+    def of(self, parents: Sequence[int]) -> Sequence[tuple[Individual, float]]:
+        """Return what ``SampleRequest.relatives`` returns, the nearest ones."""
         if not parents:
             return ()
         parent_of, children_of = self._lineage
@@ -36,10 +35,7 @@ class Relatives:
             numbers |= dict.fromkeys((at, *reversed(children_of[at])))
             at = parent_of.get(at, 0)
         members = self._work.members(self._context.run_id, list(numbers)[:_MOST])
-        return [
-            Relative(number, next(iter(member.parents), 0), member.program, self._value(member))
-            for number, member in sorted(members.items())
-        ]
+        return [(member, self._value(member)) for _, member in sorted(members.items())]
 
     @cached_property
     def _lineage(self) -> tuple[Mapping[int, int], Mapping[int, list[int]]]:

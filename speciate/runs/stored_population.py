@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import ALARM_WINDOW
-from speciate.search.strategy import EliteTable, Family, Latest
+from speciate.search.strategy import EliteTable, Family
 
 
 class StoredPopulation:
@@ -21,7 +22,7 @@ class StoredPopulation:
         self._batch = batch
         self._tables: dict[int, EliteTable] = {}
         self._family: Family | None = None
-        self._latest: Sequence[Latest] | None = None
+        self._latest: Sequence[Individual] | None = None
         self._taken: list[int] = []
 
     @property
@@ -45,7 +46,7 @@ class StoredPopulation:
     def operators(self) -> Mapping[PolicyRole, float]:
         return self._context.operators
 
-    def latest(self) -> Sequence[Latest]:
+    def latest(self) -> Sequence[Individual]:
         if self._latest is None:
             self._latest = self._store.latest(self._run_id, ALARM_WINDOW)
         return self._latest

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from speciate.domain.candidate import Failure, Individual
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
@@ -79,17 +79,6 @@ class Family:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """One of the latest candidates of a run."""
-
-    number: int
-    role: PolicyRole
-    island: int
-    rewards: tuple[float, ...] | None  # raw rewards in declared order, shape (d,); None after a failure
-    failure: Failure | None = None
-
-
 class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
@@ -121,8 +110,8 @@ class PopulationView(Protocol):
         The shares sum to 1; that of ``MUTATE`` is positive.
         """
 
-    def latest(self) -> Sequence[Latest]:
-        """Return the latest candidates, a window of bounded size, newest first."""
+    def latest(self) -> Sequence[Individual]:
+        """Return the latest candidates without their texts, a window of bounded size, newest first."""
 
     def family(self) -> Family:
         """Return all candidates of the run; its cost grows with their number."""

@@ -11,7 +11,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
-from speciate.search.strategy import EliteTable, Family, Latest, Placement
+from speciate.search.strategy import EliteTable, Family, Placement
 
 
 def evaluated(number: int, island: int, program: str, rewards: tuple[float, ...], targets: int = 0) -> Individual:
@@ -89,9 +89,9 @@ class ListView:
         self.taken: list[int] = []
         self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
         self.operators: dict[PolicyRole, float] = {PolicyRole.MUTATE: 0.95, PolicyRole.PROPOSE: 0.05}
-        self.recent: list[Latest] = []
+        self.recent: list[Individual] = []
 
-    def latest(self) -> list[Latest]:
+    def latest(self) -> list[Individual]:
         """Return the candidates in ``recent``."""
         return self.recent
 

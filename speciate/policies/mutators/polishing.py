@@ -18,10 +18,10 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.policies.mutators.numbers import rounded, written
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Number, Source, SourceEdit, applied
-from speciate.ports.policy import Relative
 
 _GROWTH: Final = 3.0
 """Next step after one that improved."""
@@ -48,6 +48,16 @@ _TRIES: Final = 50
 Values = tuple[int | float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A program of the shape of the one to improve."""
+
+    parent: int
+    """Number of its first parent; 0 for none."""
+    reward: float
+    numbers: Values
+
+
 @dataclass(slots=True)
 class _Step:
     """What the record tells about one number."""
@@ -62,23 +72,28 @@ class _Step:
     """Size and gain of the last step."""
 
 
-def polished(program: str, number: int, relatives: Sequence[Relative], most: int, share: float, seed: int) -> list[str]:
+def polished(
+    program: str, number: int, relatives: Sequence[tuple[Individual, float]], most: int, share: float, seed: int
+) -> list[str]:
     """Return at most ``most`` programs with other numbers; none if the program has no numbers.
 
     Args:
         program: The program to improve, candidate ``number`` of the run.
-        relatives: The program itself, its ancestors and their children.
+        relatives: The program itself, its ancestors and their children, each with its reward.
         share: First step of a float, as a share of its value.
         seed: Of the random choices.
     """
     source, rng = read_source(program), np.random.default_rng(seed)
     if not source.numbers:
         return []
-    points = {each.number: each for each in relatives if _shape(each.program) == _shape(program)}
-    values = {key: _values(each.program) for key, each in points.items()} | {number: _values(program)}
-    steps = _steps(source, points, values, share, rng)
-    seen, children = {*values.values()}, list[Values]()
-    for child in islice(_children(source, number, points, values, steps, rng), most + _TRIES * len(steps)):
+    points = {
+        each.number: _Point(next(iter(each.parents), 0), reward, _values(each.program))
+        for each, reward in relatives
+        if _shape(each.program) == _shape(program)
+    }
+    steps, moves = _steps(source, points, share, rng), _unmerged(number, points)
+    seen, children = {_values(program), *(point.numbers for point in points.values())}, list[Values]()
+    for child in islice(_children(source, moves, steps, rng), most + _TRIES * len(steps)):
         if len(children) == most:
             break
         if child not in seen:
@@ -100,15 +115,11 @@ def scattered(program: str, share: float, rng: np.random.Generator) -> str:
 
 
 def _children(
-    source: Source,
-    number: int,
-    points: Mapping[int, Relative],
-    values: Mapping[int, Values],
-    steps: Sequence[_Step],
-    rng: np.random.Generator,
+    source: Source, moves: Mapping[int, float], steps: Sequence[_Step], rng: np.random.Generator
 ) -> Iterator[Values]:
-    base, numbers = values[number], source.numbers
-    if (moves := _unmerged(number, points, values)) and rng.random() < _MERGED:
+    """Yield programs with the united moves of other children, or with one step each."""
+    base, numbers = tuple(number.value for number in source.numbers), source.numbers
+    if moves and rng.random() < _MERGED:
         yield tuple(_moved(numbers[i], each, moves[i], rng) if i in moves else each for i, each in enumerate(base))
     order = sorted(rng.permutation(len(base)).tolist(), key=lambda i: steps[i].turn)
     for round_ in count():
@@ -133,24 +144,18 @@ def _sum(number: Number, value: int | float, size: float) -> int | float:
     return abs(total) if number.structural and number.value >= 0 else total
 
 
-def _steps(
-    source: Source,
-    points: Mapping[int, Relative],
-    values: Mapping[int, Values],
-    share: float,
-    rng: np.random.Generator,
-) -> list[_Step]:
+def _steps(source: Source, points: Mapping[int, _Point], share: float, rng: np.random.Generator) -> list[_Step]:
     """Replay the changes of one number, in order."""
     firsts = [_first_step(source, each, share) for each in source.numbers]
     # Most integers are no quantities, so they come last.
     turns = [-1.0 if isinstance(each.value, int) else -2.0 for each in source.numbers]
     steps = [_Step(step * float(rng.choice((-1, 1))), turn) for step, turn in zip(firsts, turns, strict=True)]
-    for key, relative in points.items():
-        parent = points.get(relative.parent)
-        if parent is None or len(moves := _moves(values[parent.number], values[key])) != 1:
+    for key, point in points.items():
+        parent = points.get(point.parent)
+        if parent is None or len(moves := _moves(parent, point)) != 1:
             continue
         ((i, size),) = moves.items()
-        step, gain = steps[i], relative.value - parent.value
+        step, gain = steps[i], point.reward - parent.reward
         if gain > 0:
             step.size, step.failures, step.turn = _GROWTH * size, 0, -math.inf
         elif step.turn < 0 or abs(size) <= _TELLING * abs(step.size):
@@ -177,26 +182,27 @@ def _smaller(size: float, gain: float, other: float, other_gain: float) -> float
     return -_SHRINKAGE * size
 
 
-def _unmerged(number: int, points: Mapping[int, Relative], values: Mapping[int, Values]) -> dict[int, float]:
+def _unmerged(number: int, points: Mapping[int, _Point]) -> dict[int, float]:
     """Return the best steps from the parent that other children made, and this one did not, by position."""
-    parent = points.get(points[number].parent) if number in points else None
-    if parent is None:
+    this = points.get(number)
+    parent = points.get(this.parent) if this else None
+    if this is None or parent is None:
         return {}
-    own, best = _moves(values[parent.number], values[number]), dict[int, tuple[float, float]]()
-    if any(each.parent == number and len(_moves(values[number], values[key])) > 1 for key, each in points.items()):
+    own, best = _moves(parent, this), dict[int, tuple[float, float]]()
+    if any(each.parent == number and len(_moves(this, each)) > 1 for each in points.values()):
         return {}
-    for key, relative in points.items():
-        if relative.parent == parent.number and relative.value > parent.value:
-            moves = _moves(values[parent.number], values[key])
+    for point in points.values():
+        if point.parent == this.parent and point.reward > parent.reward:
+            moves = _moves(parent, point)
             if len(moves) == 1 and not own.keys() & moves.keys():
                 ((i, size),) = moves.items()
-                best[i] = max(best.get(i, (-math.inf, size)), (relative.value, size))
+                best[i] = max(best.get(i, (-math.inf, size)), (point.reward, size))
     return {i: size for i, (_, size) in best.items()}
 
 
-def _moves(before: Values, after: Values) -> dict[int, float]:
+def _moves(before: _Point, after: _Point) -> dict[int, float]:
     """Return the steps between two programs by position."""
-    return {i: b - a for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b}
+    return {i: b - a for i, (a, b) in enumerate(zip(before.numbers, after.numbers, strict=True)) if a != b}
 
 
 def _first_step(source: Source, number: Number, share: float) -> float:

@@ -9,10 +9,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal
-from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
 from speciate.ports.work import CarriedOutput
-from speciate.search.strategy import Latest
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
@@ -25,6 +23,7 @@ _COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
 SQL = Statements(
     __file__,
     individual=columns_of(Individual),
+    result=columns_of(Individual, without=("program", "artifacts")),
     candidate=columns_of(Candidate, Proposal, Evaluation, without=_COSTS),
 )
 
@@ -48,12 +47,9 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
     return {row.number: read_individual(row) for row in rows}
 
 
-def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Latest]:
-    """Return the latest candidates, newest first."""
-    return [
-        Latest(row.number, PolicyRole(row.role), row.island, row.rewards and tuple(row.rewards), read_failure(row))
-        for row in connection.execute(SQL.latest, {"id": run_id, "most": most})
-    ]
+def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Individual]:
+    """Return the latest candidates without their texts, newest first."""
+    return [read_individual(row) for row in connection.execute(SQL.latest, {"id": run_id, "most": most})]
 
 
 def standing(connection: sa.Connection, run_id: UUID) -> tuple[int | None, int]:

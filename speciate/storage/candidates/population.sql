@@ -8,8 +8,7 @@ SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers
 SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number
 
 -- latest: The latest candidates, newest first.
-SELECT number, role, island, rewards, failure, failure_reason, failure_detail FROM candidates WHERE run_id = :id
-ORDER BY number DESC LIMIT :most
+SELECT {result}, '' AS program FROM candidates WHERE run_id = :id ORDER BY number DESC LIMIT :most
 
 -- standing: Number of the best candidate, and the evaluations spent.
 SELECT best_number, evaluations FROM run_progress WHERE run_id = :id

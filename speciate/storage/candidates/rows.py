@@ -75,7 +75,9 @@ def from_row(kind: type[DataclassInstance], row: sa.Row[Any]) -> dict[str, Any]:
 
 def read_individual(row: sa.Row[Any]) -> Individual:
     """Return a candidate as strategies and prompts see it, from a row with the columns of ``Individual``."""
-    return Individual(**from_row(Individual, row) | {"targets": row.targets & ~row.refuted})
+    return Individual(
+        **from_row(Individual, row) | {"role": PolicyRole(row.role), "targets": row.targets & ~row.refuted}
+    )
 
 
 def read_candidate(row: sa.Row[Any]) -> Candidate:

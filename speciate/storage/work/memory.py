@@ -41,7 +41,7 @@ from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import RunChange
 from speciate.search.cells import TARGET
-from speciate.search.strategy import EliteTable, Latest, Placement
+from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
@@ -118,13 +118,9 @@ class MemoryWorkStore:
         candidates = self._run(run_id).candidates
         return {number: candidates[number].individual for number in numbers if number in candidates}
 
-    def latest(self, run_id: UUID, most: int) -> Sequence[Latest]:
+    def latest(self, run_id: UUID, most: int) -> Sequence[Individual]:
         candidates = self._run(run_id).candidates
-        latest = [candidates[number] for number in heapq.nlargest(most, candidates)]
-        return [
-            Latest(c.number, c.proposal.role, c.proposal.island, c.evaluation.rewards, c.evaluation.failure)
-            for c in latest
-        ]
+        return [candidates[number].individual for number in heapq.nlargest(most, candidates)]
 
     def standing(self, run_id: UUID) -> tuple[int | None, int]:
         progress = self._run(run_id).progress

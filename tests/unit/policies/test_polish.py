@@ -19,7 +19,7 @@ from speciate.domain.rollout import Prompt
 from speciate.policies import build_client
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.polish import Polisher
-from speciate.ports.policy import Relative, SampleRequest
+from speciate.ports.policy import SampleRequest
 from speciate.ports.work import RunContext
 from speciate.prompts.evolve_blocks import find_blocks, outside_of
 from speciate.prompts.parse import parse_completion
@@ -60,13 +60,20 @@ def numbers(program: str) -> list[float]:
     return [number.value for number in read_source(program).numbers]
 
 
+Relative = tuple[Individual, float]
+
+
+def relative(number: int, parent: int, program: str, value: float) -> Relative:
+    return Individual(number, program, None, parents=(parent,)), value
+
+
 def searched(start: str, value: Callable[[list[float]], float], evaluations: int) -> list[Relative]:
     """Change the best program, one request at a time."""
-    record = [Relative(1, 0, start, value(numbers(start)))]
+    record = [relative(1, 0, start, value(numbers(start)))]
     while len(record) < evaluations:
-        best = max(record, key=lambda relative: relative.value)
+        best, _ = max(record, key=lambda each: each[1])
         (child,) = answers(best.program, record, seed=len(record), number=best.number)
-        record.append(Relative(len(record) + 1, best.number, child, value(numbers(child))))
+        record.append(relative(len(record) + 1, best.number, child, value(numbers(child))))
     return record
 
 
@@ -77,45 +84,45 @@ def test_the_numbers_of_a_smooth_function_are_found() -> None:
         lambda at: -sum(((a - b) / max(1.0, abs(b))) ** 2 for a, b in zip(at, goal, strict=True)),
         120,
     )
-    assert max(relative.value for relative in record) > -1e-4
-    assert len({relative.program for relative in record}) == len(record)
+    assert max(value for _, value in record) > -1e-4
+    assert len({each.program for each, _ in record}) == len(record)
 
 
 def test_a_step_that_improved_grows_and_one_that_did_not_turns_around() -> None:
-    start = Relative(1, 0, "x = 10.0\n", 1.0)
+    start = relative(1, 0, "x = 10.0\n", 1.0)
     for step in (0.5, -0.5):
-        child = Relative(2, 1, f"x = {10 + step}\n", 2.0)
-        (improved,) = answers(child.program, [start, child], number=2)
+        child = relative(2, 1, f"x = {10 + step}\n", 2.0)
+        (improved,) = answers(child[0].program, [start, child], number=2)
         assert 1.5 < (numbers(improved)[0] - 10 - step) / step < 6
-        worse = Relative(2, 1, child.program, -math.inf)
-        (turned,) = answers(start.program, [start, worse])
+        worse = relative(2, 1, child[0].program, -math.inf)
+        (turned,) = answers(start[0].program, [start, worse])
         assert -2 < (numbers(turned)[0] - 10) / step < -0.5
-        both_worse = Relative(3, 1, f"x = {10 - step}\n", 0.0)
-        (smaller,) = answers(start.program, [start, worse, both_worse])
+        both_worse = relative(3, 1, f"x = {10 - step}\n", 0.0)
+        (smaller,) = answers(start[0].program, [start, worse, both_worse])
         assert abs(numbers(smaller)[0] - 10) < 0.4
 
 
 def test_numbers_stay_finite_however_much_they_improve() -> None:
     for value in ("9e298", "9" * 14):
-        start, child = Relative(1, 0, "x = [1.0, 1]\n", 1.0), Relative(2, 1, f"x = [1.0, {value}]\n", 2.0)
-        found = numbers(answers(child.program, [start, child], number=2)[0])
+        start, child = relative(1, 0, "x = [1.0, 1]\n", 1.0), relative(2, 1, f"x = [1.0, {value}]\n", 2.0)
+        found = numbers(answers(child[0].program, [start, child], number=2)[0])
         assert len(found) == 2
         assert max(found) <= 1e299
 
 
 def test_improvements_of_several_attempts_are_united() -> None:
-    start = Relative(1, 0, "x, y, z = 1.0, 2.0, 3.0\n", 1.0)
-    one = Relative(2, 1, "x, y, z = 1.5, 2.0, 3.0\n", 3.0)
-    two = Relative(3, 1, "x, y, z = 1.0, 2.5, 3.0\n", 2.0)
-    worse = Relative(4, 1, "x, y, z = 1.0, 2.0, 3.5\n", 0.0)
-    children = [answers(one.program, [start, one, two, worse], seed=seed, number=2)[0] for seed in range(8)]
+    start = relative(1, 0, "x, y, z = 1.0, 2.0, 3.0\n", 1.0)
+    one = relative(2, 1, "x, y, z = 1.5, 2.0, 3.0\n", 3.0)
+    two = relative(3, 1, "x, y, z = 1.0, 2.5, 3.0\n", 2.0)
+    worse = relative(4, 1, "x, y, z = 1.0, 2.0, 3.5\n", 0.0)
+    children = [answers(one[0].program, [start, one, two, worse], seed=seed, number=2)[0] for seed in range(8)]
     united = [numbers(child) for child in children if numbers(child)[1] != 2.0 and numbers(child)[0] == 1.5]
     assert all(1.2 < y - 1 < 3 and z == 3.0 for _, y, z in united)
     assert len(united) > 2
 
 
 def test_equal_records_give_equal_answers_and_requests_of_a_batch_different_ones() -> None:
-    start = Relative(1, 0, FIXED, 1.0)
+    start = relative(1, 0, FIXED, 1.0)
     assert answers(FIXED, [start], n=3, seed=5) == answers(FIXED, [start], n=3, seed=5)
     # Each request takes the numbers that come after those of the earlier ones, whatever its seed.
     batch = [answers(FIXED, [start], seed=7, earlier=earlier)[0] for earlier in range(4)]
@@ -129,8 +136,8 @@ def test_equal_records_give_equal_answers_and_requests_of_a_batch_different_ones
 def test_integers_stay_integers_and_sizes_do_not_become_negative() -> None:
     program = "x = [0] * 3\ny = x[0] + 5\nz = range(0)\n"
     record = searched(program, lambda at: -sum(at), 60)
-    assert all(isinstance(number, int) for relative in record for number in numbers(relative.program))
-    assert not any("range(-" in relative.program or "x[-" in relative.program for relative in record)
+    assert all(isinstance(number, int) for each, _ in record for number in numbers(each.program))
+    assert not any("range(-" in each.program or "x[-" in each.program for each, _ in record)
 
 
 def test_json_stays_json() -> None:
@@ -162,11 +169,11 @@ def test_programs_from_scratch_are_the_seed_program_with_all_numbers_changed() -
 )
 def test_nothing_but_the_numbers_of_the_blocks_changes(values: list[float], rewards: list[float], seed: int) -> None:
     start = f"A = 1.5\n# EVOLVE-BLOCK-START\nB = {values!r}\n# EVOLVE-BLOCK-END\nC = 3\n"
-    record = [Relative(1, 0, start, 0.0)]
+    record = [relative(1, 0, start, 0.0)]
     for reward in rewards:
-        best = max(record, key=lambda relative: relative.value)
+        best, _ = max(record, key=lambda each: each[1])
         (child,) = answers(best.program, record, seed=seed, number=best.number)
-        record.append(Relative(len(record) + 1, best.number, child, reward))
+        record.append(relative(len(record) + 1, best.number, child, reward))
         assert outside_of(child, find_blocks(child)) == outside_of(start, find_blocks(start))
         assert list(map(type, numbers(child))) == list(map(type, numbers(start)))
 

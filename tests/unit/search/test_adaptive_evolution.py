@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.search.operators import draw_operator, gains_of
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Latest
 from tests.support.population import ListView, evaluated, raw_rewards, vector_problem
 
 ALL = {PolicyRole.PROPOSE: 0.05, PolicyRole.MUTATE: 0.5, PolicyRole.POLISH: 0.45}
@@ -30,7 +30,7 @@ def steps(view: ListView, role: PolicyRole, first: int, *values: float | None) -
     """Add candidates of an operator to the latest ones."""
     for number, value in enumerate(values, start=first):
         rewards = None if value is None else raw_rewards(view.problem, (value,))
-        view.recent.insert(0, Latest(number, role, 0, rewards))
+        view.recent.insert(0, Individual(number, "", rewards, role=role))
 
 
 def chosen(view: ListView, draws: int = 2000) -> dict[PolicyRole, float]:
