@@ -12,17 +12,20 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
 from experiments.arena.plan import ARMS, CLOCKS, HALVES, IN_FLIGHT, jobs
-from experiments.arena.report import Values, problems_table, table
+from experiments.arena.report import Standing, Values, extent, standings, table
 from experiments.arena.searches import Row, prepare, rows_of
 from experiments.arena.simulation import Job
 from experiments.arena.standins import CHARACTERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "arena.md"
 DATA: Final = PAGE.with_suffix(".csv")
+STANDINGS: Final = PAGE.with_name("arena-standings.csv")
+"""Every arm after every mark; the page has the ranks, and the comparison after the last mark."""
 _COLUMNS: Final = ("half", "part", "arm", "problem", "seed", "mark", "best", "coverage")
 _QUICK: Final = (2, 120)
 _FULL: Final = (10, 240)
@@ -54,8 +57,12 @@ def main() -> int:
         ]
     wanted = [job for name, of_part in parts.items() if given.parts is None or name in given.parts for job in of_part]
     rows = _made(given.half, wanted, given.keep, given.workers)
-    text = _page([row for row in rows if row[0] == given.half])
+    text, lines = _page([row for row in rows if row[0] == given.half])
     if not given.quick and given.half == "verdict":
+        with STANDINGS.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(("part", "mark", *(each.name for each in fields(Standing))))
+            writer.writerows([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
         head, _, _ = PAGE.read_text("utf-8").partition("\n## Results\n")
         PAGE.write_text(f"{head}\n## Results\n\n{text}\n", "utf-8")
     return 0
@@ -89,22 +96,26 @@ def _read(keep: Path) -> list[Row]:
         return [tuple(row) for row in csv.reader(file)][1:]
 
 
-def _page(rows: Sequence[Row]) -> str:
-    parts = list(dict.fromkeys(row[1] for row in rows))
-    texts = []
-    for part in parts:
+def _page(rows: Sequence[Row]) -> tuple[str, list[tuple[object, ...]]]:
+    """Return the results as text, and the standings after every mark as rows of ``STANDINGS``."""
+    texts, lines = [], []
+    for part in dict.fromkeys(row[1] for row in rows):
         of_part = [row for row in rows if row[1] == part]
-        marks = list(dict.fromkeys(row[5] for row in of_part))
-        for mark in marks if part != "long" else marks[-1:]:
-            of_mark = [row for row in of_part if row[5] == mark]
-            at = mark if mark.endswith("min") else f"{mark} evaluations"
-            texts.append(f"### {_title(part)}, after {at}\n\n{table(_values(of_mark, 6))}")
+        values = {
+            mark: _values([row for row in of_part if row[5] == mark], 6)
+            for mark in dict.fromkeys(r[5] for r in of_part)
+        }
+        of_marks = {mark: standings(of_mark) for mark, of_mark in values.items()}
+        last = list(values)[-1]
+        of_marks_and_coverage = of_marks
         if part == "main":
-            last = [row for row in of_part if row[5] == marks[-1]]
-            texts.append(f"### Means after {marks[-1]} evaluations\n\n{problems_table(_values(last, 6))}")
-            coverage = f"E_w of the best wᵀr, w ~ Dir(1), after {marks[-1]} evaluations"
-            texts.append(f"### {coverage}\n\n{table(_values(last, 7))}")
-    return "\n\n".join(texts)
+            of_marks_and_coverage = of_marks | {
+                f"{last}, coverage": standings(_values([r for r in of_part if r[5] == last], 7))
+            }
+        lines += [(part, mark, *astuple(each)) for mark, found in of_marks_and_coverage.items() for each in found]
+        if all(of_marks.values()):
+            texts.append(f"### {_title(part)}: {extent(values[last])}\n\n{table(of_marks)}")
+    return "\n\n".join(texts), lines
 
 
 def _title(part: str) -> str:

@@ -1,9 +1,10 @@
-"""Tables of the arena: mean ranks, regrets, and tests over problems."""
+"""Standings of the arena: mean ranks, regrets, and tests over problems."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,50 +19,73 @@ Values = Mapping[tuple[str, str, int], float]
 _DRAWS: Final = 200_000
 
 
-def table(values: Values, of: str = DEFAULT) -> str:
-    """Return one row for each arm: mean rank, regret, and ``of`` against it.
+@dataclass(frozen=True)
+class Standing:
+    """An arm beside the default strategy, on all problems together."""
 
-    Regret of an arm on a problem: how far its mean over seeds is below that of the best arm, as a share of the range of
-    all values of the problem. Ranks are those of single seeds, averaged. The test is over problems.
-    """
+    arm: str
+    rank: float
+    """Ranks of single seeds, averaged; 1 is best."""
+    regret: float
+    """How far the mean over seeds is below that of the best arm of a problem, in percent of the range of all values of
+    the problem; mean over problems."""
+    largest_regret: float
+    ahead: int
+    """Problems on which the default strategy is better."""
+    behind: int
+    lead: float
+    """The default strategy's, measured as regrets are."""
+    p: float | None
+    """Sign-flip test over problems, after Holm; None for the default strategy itself."""
+
+
+def standings(values: Values, of: str = DEFAULT) -> list[Standing]:
+    """Return one standing for each arm, best mean rank first; none if no run is complete."""
     arms = list(dict.fromkeys(arm for arm, _, _ in values))
     grid = _grid(values, arms)
     if not grid:
-        return "No run is complete."
+        return []
     ranks = np.array([rankdata(-block, axis=1).mean(axis=0) for block in grid.values()])
     means = np.array([block.mean(axis=0) for block in grid.values()])
     ranges = np.array([max(float(block.max() - block.min()), 1e-12) for block in grid.values()])
-    regrets = (means.max(axis=1, keepdims=True) - means) / ranges[:, None]
-    leads = (means[:, [arms.index(of)]] - means) / ranges[:, None]
+    regrets = 100 * (means.max(axis=1, keepdims=True) - means) / ranges[:, None]
+    leads = 100 * (means[:, [arms.index(of)]] - means) / ranges[:, None]
     others = [arm for arm in arms if arm != of]
     flips = sign_flips([leads[:, arms.index(arm)] for arm in others], np.random.default_rng(0), draws=_DRAWS)
     p_values = dict(zip(others, holm([flip.p_value for flip in flips]), strict=True))
-    lines = [
-        (
-            f"| arm | mean rank of {len(arms)} | mean regret, % | largest regret, % | problems on which `{of}` is"
-            " ahead : behind | its lead, % | p over problems, after Holm |"
-        ),
-        "|---|---|---|---|---|---|---|",
+    return [
+        Standing(
+            arm,
+            ranks[:, i].mean(),
+            regrets[:, i].mean(),
+            regrets[:, i].max(),
+            int((leads[:, i] > 1e-7).sum()),
+            int((leads[:, i] < -1e-7).sum()),
+            leads[:, i].mean(),
+            p_values.get(arm),
+        )
+        for i, arm in sorted(enumerate(arms), key=lambda pair: ranks[:, pair[0]].mean())
     ]
-    for i in np.argsort(ranks.mean(axis=0)):
-        arm = arms[i]
-        facts = [f"{ranks[:, i].mean():.2f}", f"{100 * regrets[:, i].mean():.1f}", f"{100 * regrets[:, i].max():.1f}"]
-        if arm != of:
-            lead = leads[:, i]
-            facts += [f"{(lead > 1e-9).sum()} : {(lead < -1e-9).sum()}", f"{100 * lead.mean():+.1f}"]
-            facts += [f"{p_values[arm]:.2g}"]
-        lines.append(f"| {arm} | {' | '.join(facts + [''] * (6 - len(facts)))} |")
-    seeds = {len(block) for block in grid.values()}
-    return "\n".join([*lines, "", f"{len(grid)} problems, {min(seeds)} to {max(seeds)} seeds."])
 
 
-def problems_table(values: Values) -> str:
-    """Return the means of all arms for each problem."""
-    arms = list(dict.fromkeys(arm for arm, _, _ in values))
-    lines = [f"| problem | {' | '.join(arms)} |", f"|---|{'---|' * len(arms)}"]
-    for problem, block in _grid(values, arms).items():
-        lines.append(f"| `{problem}` | {' | '.join(f'{mean:.4f}' for mean in block.mean(axis=0))} |")
+def table(of_marks: Mapping[str, list[Standing]]) -> str:
+    """Return one row for each arm: mean ranks after all marks, and the comparison after the last one."""
+    *_, last = of_marks.values()
+    heads = [*(f"rank after {mark}" for mark in of_marks), "regret, %", "ahead : behind", "lead, %", "p"]
+    lines = [f"| arm | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+    for each in last:
+        facts = [next(f"{s.rank:.2f}" for s in standings if s.arm == each.arm) for standings in of_marks.values()]
+        compared = (
+            ["", "", ""] if each.p is None else [f"{each.ahead} : {each.behind}", f"{each.lead:+.1f}", f"{each.p:.2g}"]
+        )
+        lines.append(f"| {' | '.join([each.arm, *facts, f'{each.regret:.1f}', *compared])} |")
     return "\n".join(lines)
+
+
+def extent(values: Values) -> str:
+    """Return the numbers of problems and seeds that all arms have."""
+    seeds = [len(block) for block in _grid(values, list(dict.fromkeys(arm for arm, _, _ in values))).values()]
+    return f"{len(seeds)} problems, {min(seeds, default=0)} to {max(seeds, default=0)} seeds"
 
 
 def _grid(values: Values, arms: Sequence[str]) -> dict[str, FloatArray]:
