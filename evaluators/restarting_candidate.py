@@ -60,6 +60,7 @@ class RestartingCandidate:
         cpu_s: CPU time of all its processes so far in seconds, complete after the ``with`` block.
         memory_bytes: Peak resident memory of the largest process.
         logs: Output of the last process that printed anything, by stream.
+        knows_held_out: True from the first call with held-out inputs on. Nothing that is printed from then on is kept.
     """
 
     def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
@@ -78,6 +79,7 @@ class RestartingCandidate:
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.logs: dict[str, str] = {}
+        self.knows_held_out = False
 
     @property
     def channel_acquired(self) -> bool:
@@ -127,9 +129,20 @@ class RestartingCandidate:
             return CallResult(0, failure=self._late or self._final or _EXITED)
         return CallResult(0, failure=self._lose(SessionEndedError(ending, detail), candidate_s))
 
-    def call(self, name: str, args: list[JsonValue], timeout_s: float | None, candidate_s: float = 0.0) -> CallResult:
+    def call(
+        self,
+        name: str,
+        args: list[JsonValue],
+        timeout_s: float | None,
+        candidate_s: float = 0.0,
+        *,
+        held_out: bool = False,
+    ) -> CallResult:
         """Return the answer to one call; the rest of the wall limit applies beside its own time limit."""
         direct, process = self._end_direct(candidate_s), self._process
+        self.knows_held_out |= held_out
+        if held_out and process is not None:
+            process.session.mute()
         answer = self._call(name, args, timeout_s)
         if direct is not None and process is not None and process is self._process and self._final is None:
             self._begin_direct(process, candidate_s, direct.drain)
@@ -189,6 +202,8 @@ class RestartingCandidate:
         self._process = CandidateProcess(
             self._starter.take(), self._program, self._seed, self._batch.problem, self._built
         )
+        if self.knows_held_out:
+            self._process.session.mute()
         self._final = self._process.load(self._batch.deadline)
         return self._process
 

@@ -34,6 +34,9 @@ OTHER = "other metrics"
 NOT_MEASURED = "not measured"
 """Label of the note with the names of records without a number."""
 
+RAISED = "evaluator_raised"
+"""Reason of a failure by an exception of the script."""
+
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
 
@@ -158,7 +161,8 @@ class Script:
         functions = [step.function for step in problem.cascade if not step.external]
         calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions
         first = {"script": problem.evaluator, "functions": functions, "records": problem.space.records}
-        self.reply(first | {"files": problem.files, "calls": calls})
+        held_out = any(objective.held_out for objective in problem.objectives)
+        self.reply(first | {"files": problem.files, "calls": calls, "held_out": held_out})
         try:
             self._expect_ready(self.receive(self.allow(self._batch.author_s)))
         except ScriptFailedError as error:
@@ -255,7 +259,7 @@ def read_outcome(
             false = reason in NOT_THE_PROGRAMS_FAULT and reason not in excuses
             return Failure(FailureKind(kind), "evaluator_failed" if false else reason, sanitize(detail))
         case {"raised": str(detail), "out_of_memory": True}:
-            return Failure(FailureKind.OUT_OF_MEMORY, "evaluator_raised", sanitize(detail))
+            return Failure(FailureKind.OUT_OF_MEMORY, RAISED, sanitize(detail))
         case {"raised": str(detail)}:
             return _raised(detail)
         case _:
@@ -292,7 +296,7 @@ def _is_progress(message: Message) -> bool:
 
 
 def _raised(detail: str) -> Failure:
-    return Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail))
+    return Failure(FailureKind.INVALID_OUTPUT, RAISED, sanitize(detail))
 
 
 def _number(value: object) -> object:

@@ -20,9 +20,9 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.candidate_process import CallResult
 from evaluators.cascade import StageRewards, run_cascade
 from evaluators.channel import Message
-from evaluators.failures import SUPERVISOR_KILLED
+from evaluators.failures import SUPERVISOR_KILLED, redacted
 from evaluators.restarting_candidate import RestartingCandidate
-from evaluators.script import Script, ScriptOutput
+from evaluators.script import RAISED, Script, ScriptOutput
 from evaluators.session import EndReason
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
@@ -48,14 +48,19 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         def measure(step: CascadeStage) -> StageRewards | Failure:
             carry = partial(_carry, batch, script, candidate, findings, reasons)
             measured = script.measure(step, program, seed, carry, findings, reasons, candidate)
-            # The script may have reported it as the candidate's failure.
-            return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
+            if SUPERVISOR_KILLED.reason in reasons:
+                return SUPERVISOR_KILLED  # the script may have reported it as the candidate's failure
+            if candidate.knows_held_out and isinstance(measured, Failure) and measured.reason != RAISED:
+                return redacted(measured)  # the script leaves out the text of what it raised
+            return measured
 
         score = run_cascade(batch.problem, measure)
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in candidate.logs.items() if text}
     tier, memory_bytes = batch.home.name, candidate.memory_bytes
     evaluation = replace(score, tier=tier, wall_s=wall_s, cpu_s=candidate.cpu_s, memory_bytes=memory_bytes)
+    if candidate.knows_held_out:
+        findings.log = ""
     complete = findings.added_to(batch.problem, evaluation)
     return replace(complete, artifacts={**printed, **complete.artifacts})
 
@@ -70,7 +75,7 @@ def _carry(
         call_began, candidate_s = time.monotonic(), limit.direct_s()
         if (call := _call_in(message)) is not None:
             name = call[0]
-            answer = candidate.call(*call, candidate_s)
+            answer = candidate.call(*call, candidate_s, held_out=message.get("held_out") is True)
         elif isinstance(message.get("refused"), dict):
             name = str(message.get("function"))
             answer = candidate.refused(message["refused"], candidate_s)
@@ -79,6 +84,8 @@ def _carry(
             answer = candidate.lost(EndReason(message["lost"]), sanitize(str(message.get("detail"))), candidate_s)
         else:
             return message
+        if candidate.knows_held_out and answer.failure is not None:
+            answer = replace(answer, failure=redacted(answer.failure))
         script.reply(_reply(answer, close_direct=not candidate.channel_acquired))
         if (failure := answer.failure) is not None:
             reasons.add(failure.reason)

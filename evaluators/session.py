@@ -154,7 +154,7 @@ class Session:
             self._poll.register(fd, select.POLLIN)
         self._beside: Session | None = None
         self._logs_beside: set[int] = set()
-        self._gone = False
+        self._gone = self._muted = False
         self._protocol_error: str | None = None
 
     def post(self, message: Message) -> None:
@@ -219,6 +219,12 @@ class Session:
             self._protocol_error = str(error)
             raise SessionEndedError(EndReason.BROKEN, self._protocol_error) from None
         return message
+
+    def mute(self) -> None:
+        """Keep what the process has printed so far, and nothing more."""
+        for fd in tuple(self._open_logs):
+            self._drain(fd)  # once: all that fits into a pipe, but not for ever
+        self._muted = True
 
     @property
     def has_others(self) -> bool:
@@ -291,6 +297,7 @@ class Session:
         if not data and fd in self._open_logs:
             self._open_logs.discard(fd)
             self._poll.unregister(fd)
-        self._tails[fd].feed(data)
-        self._heard(data)
+        if not self._muted:
+            self._tails[fd].feed(data)
+            self._heard(data)
         return bool(data)

@@ -1,12 +1,12 @@
 """Serve the author's script: the arguments of ``evaluate(candidate, context)`` and ``score(text, context)``.
 
-First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "files": {...}, "calls": bool}``,
-answered by ``{"ready": true}`` or by ``{"raised": text}``. Then, for each candidate and stage,
+First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "files": {...}, "calls": bool,
+"held_out": bool}``, answered by ``{"ready": true}`` or by ``{"raised": text}``. Then, for each candidate and stage,
 ``{"program": text, "seed": int, "function": name}``, answered by ``{"rewards": {...}}`` (null for a record that is not
 JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer, the script sends
 ``{"progress": text}``, which has no answer, and calls into the candidate: over a direct channel if the task has one
 (``"direct": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the worker as
-``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The worker
+``{"call": name, "args": [...], "timeout_s": s, "held_out": bool}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The worker
 also answers with a failure what the channel reports instead of a value; with ``"close_direct": true`` in that answer,
 later calls go to the worker.
 """
@@ -63,26 +63,32 @@ class Reply:
 class Candidate:
     """The program under evaluation. It runs in another process and exchanges only JSON values with this one."""
 
-    def __init__(self, wire: Wire, source: str, direct: DirectChannel | None = None) -> None:
+    def __init__(self, wire: Wire, source: str, direct: DirectChannel | None = None, *, held_out: bool = False) -> None:
         self._wire, self.source, self._direct = wire, source, direct
+        self._held_out = held_out
+        self.knows_held_out = False
 
-    def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
+    def call(self, name: str, *args: Any, timeout_s: float | None = None, held_out: bool | None = None) -> Reply:
         """Call a function of the program with JSON values.
 
-        ``timeout_s`` limits this call; the rest of the problem's wall limit applies as well. Raises ``TypeError`` for
-        an argument that is not JSON, and ``ValueError`` for one that is NaN, infinite or too long.
+        ``timeout_s`` limits this call; the rest of the problem's wall limit applies as well. From the first call with
+        ``held_out`` on, nothing that the program prints is kept and failures have no text; the default is True if the
+        problem has held-out records. Raises ``TypeError`` for an argument that is not JSON, and ``ValueError`` for one
+        that is NaN, infinite or too long.
         """
+        hides = (self._held_out if held_out is None else held_out) and not self.knows_held_out
+        self.knows_held_out |= hides
         if not isinstance(name, str):
             raise TypeError(f"call({name!r}): expected the name of a function, as a string")
         if timeout_s is not None:
             timeout_s = float(timeout_s)
-        if timeout_s is None and self._direct is not None:
+        if timeout_s is None and self._direct is not None and not hides:
             reply = self._direct.call(name, args)
             if "value" in reply:
                 return Reply(reply["value"])
             self._wire.write({"function": name, **reply})
         else:
-            self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
+            self._wire.write({"call": name, "args": args, "timeout_s": timeout_s, "held_out": hides})
         if (answer := self._wire.read()) is None:
             raise SystemExit  # the worker closed the channel
         if answer.get("close_direct"):
@@ -132,11 +138,11 @@ def serve(wire: Wire) -> None:
             else None
         )
         context = Context(wire, task["seed"], dict(first["files"]))
-        candidate = Candidate(wire, task["program"], direct)
+        candidate = Candidate(wire, task["program"], direct, held_out=first["held_out"])
         seed_generators(task["seed"])
         function = names[task["function"]]
         argument = candidate if first["calls"] else task["program"]
-        outcome = outcome_of(partial(function, argument, context), first)
+        outcome = outcome_of(partial(function, argument, context), first, lambda: not candidate.knows_held_out)
         candidate.close_direct()
         report(wire, outcome, context.notes)
 
@@ -163,7 +169,9 @@ def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] 
     return names
 
 
-def outcome_of(measure: Callable[[], Any], first: dict[str, Any]) -> dict[str, Any]:
+def outcome_of(
+    measure: Callable[[], Any], first: dict[str, Any], may_quote: Callable[[], bool] = lambda: True
+) -> dict[str, Any]:
     """Return the message with the result or exception of a script's function; ``first`` is the first message."""
     text = first["script"]
     try:
@@ -171,7 +179,8 @@ def outcome_of(measure: Callable[[], Any], first: dict[str, Any]) -> dict[str, A
     except _EvaluationEnd as end:
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
-        return {"raised": describe(error, text, NAME), "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
+        raised = describe(error, text, NAME, quote=may_quote())
+        return {"raised": raised, "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
 
 def awaited(result: Any) -> Any:

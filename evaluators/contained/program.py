@@ -25,8 +25,11 @@ def load(text: str, name: str, file: str | None = None) -> dict[str, Any]:
     return module.__dict__
 
 
-def describe(error: BaseException, text: str, name: str) -> str:
-    """Return the end of a traceback with the program's own lines, or the exception's type if formatting it fails."""
+def describe(error: BaseException, text: str, name: str, *, quote: bool = True) -> str:
+    """Return the end of a traceback with the program's own lines, or the exception's type if formatting it fails.
+
+    Without ``quote`` the exception's own text is left out, which may quote data.
+    """
     try:
         import linecache
         import traceback
@@ -36,6 +39,8 @@ def describe(error: BaseException, text: str, name: str) -> str:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != f"{name}.py":
             trace = trace.tb_next  # skip frames outside the program
+        if not quote:
+            return "".join([*traceback.format_tb(trace, limit=-_FRAMES), type(error).__name__])[-DETAIL_CHARS:]
         return "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES))[-DETAIL_CHARS:]
     except BaseException:  # noqa: BLE001  # an exception whose __str__ raises, or no memory left to format it
         return type(error).__name__

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 Evaluator = Callable[..., dict[str, float]]
-"""Takes the function that answers calls, and optionally a dictionary for the notes."""
+"""Takes the function that answers calls, and optionally a dictionary for notes and a list for held-out inputs."""
 
 
 class InvalidAnswerError(Exception):
@@ -44,8 +44,12 @@ def evaluator_in(problem: Path, **constants: int) -> Evaluator:
     spec.loader.exec_module(module)
     vars(module).update(constants)
 
-    def evaluate(answer: Callable[..., Any], notes: dict[str, str] | None = None) -> dict[str, float]:
-        def call(name: str, *arguments: Any) -> Any:
+    def evaluate(
+        answer: Callable[..., Any], notes: dict[str, str] | None = None, hidden: list[Any] | None = None
+    ) -> dict[str, float]:
+        def call(name: str, *arguments: Any, held_out: bool = False) -> Any:
+            if held_out and hidden is not None:
+                hidden.append(arguments)
             found = json.loads(json.dumps(answer(name, *json.loads(json.dumps(arguments)))))
             return SimpleNamespace(unwrap=lambda: found)
 

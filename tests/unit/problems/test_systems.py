@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +125,25 @@ def test_notes_tell_of_the_parts_that_are_shown_only() -> None:
 def test_a_wrong_answer_ends_the_evaluation(slug: str, answer: str, reason: str) -> None:
     with pytest.raises(InvalidAnswerError, match=reason):
         rewards_of(slug, answer)
+
+
+@pytest.mark.parametrize("slug", SET.problems)
+def test_a_program_that_prints_its_inputs_shows_no_held_out_ones(slug: str, strongest: SandboxEvaluator) -> None:
+    path = SET.problems[slug]
+    problem = load_problem(path)
+    names: dict[str, Any] = {}
+    exec(problem.seed_program, names)
+    hidden: list[Any] = []
+    called: list[str] = []
+
+    def answer(name: str, *arguments: Any) -> Any:
+        called.append(name)
+        return names[name](*arguments)
+
+    evaluator_in(path)(answer, hidden=hidden)
+    printing = "import zlib\nown = {0}\ndef {0}(x):\n    print(zlib.crc32(repr(x).encode()))\n    return own(x)\n"
+    program = f"{problem.seed_program}\n{printing.format(called[0])}"
+    (evaluation,) = strongest.evaluate(problem, [program], seeds=[0])
+    printed = evaluation.artifacts["stdout"].split()
+    assert len(printed) == len(called) - len(hidden)
+    assert not set(printed) & {str(zlib.crc32(repr(*json.loads(json.dumps(each))).encode())) for each in hidden}

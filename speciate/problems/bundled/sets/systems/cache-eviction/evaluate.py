@@ -1,7 +1,7 @@
 """Simulate caches of objects of different sizes: the candidate chooses which objects leave.
 
-All traces advance together, so that one call of the candidate serves all of them. The candidate never receives a
-request before it is served.
+The traces of a group advance together, so that one call of the candidate serves all of them; those that are held out
+come last. The candidate never receives a request before it is served.
 """
 
 import math
@@ -89,12 +89,12 @@ class Cache:
 def evaluate(candidate, context):
     """Return the shares of requests and of bytes that miss, in percent."""
     groups = {prefix: [Cache(trace) for trace in traces] for prefix, traces in TRACES.items()}
-    caches = [cache for group in groups.values() for cache in group]
-    for step in range(REQUESTS):
-        for cache in caches:
-            cache.request(step)
-        if full := [cache for cache in caches if cache.used > CAPACITY]:
-            make_room(candidate, context, full, step)
+    for prefix, group in groups.items():
+        for step in range(REQUESTS):
+            for cache in group:
+                cache.request(step)
+            if full := [cache for cache in group if cache.used > CAPACITY]:
+                make_room(candidate, context, full, step, held_out=bool(prefix))
     rewards = {}
     for prefix, group in groups.items():
         total = sum(size for cache in group for _, size in cache.trace)
@@ -105,10 +105,10 @@ def evaluate(candidate, context):
     return rewards
 
 
-def make_room(candidate, context, caches, step):
+def make_room(candidate, context, caches, step, held_out):
     """Let the candidate choose the objects that leave each of the caches."""
     offers = [cache.offer(step) for cache in caches]
-    answers = candidate.call("evict", offers).unwrap()
+    answers = candidate.call("evict", offers, held_out=held_out).unwrap()
     if not isinstance(answers, list) or len(answers) != len(offers):
         context.invalid(f"evict: expected a list of {len(offers)} lists of positions, one for each cache")
     for cache, answer in zip(caches, answers, strict=True):

@@ -1,6 +1,6 @@
 """Simulate the experts of a mixture-of-experts model on devices: the candidate places them before every step.
 
-The candidate sees the loads of past steps only. All traces advance together.
+The candidate sees the loads of past steps only. The traces of a group advance together, those that are held out last.
 """
 
 import math
@@ -68,15 +68,16 @@ class Model:
 def evaluate(candidate, context):
     """Return the mean imbalance and the experts loaded per step."""
     groups = {prefix: [Model(loads) for loads in traces] for prefix, traces in TRACES.items()}
-    models = [model for group in groups.values() for model in group]
-    for step in range(STEPS):
-        placements = candidate.call("place", [model.offer(step) for model in models]).unwrap()
-        if not isinstance(placements, list) or len(placements) != len(models):
-            context.invalid(f"place: expected a list of {len(models)} placements")
-        for model, placement in zip(models, placements, strict=True):
-            if reason := malformed(placement):
-                context.invalid(f"place: {reason}")
-            model.place(step, placement)
+    for prefix, models in groups.items():
+        for step in range(STEPS):
+            offers = [model.offer(step) for model in models]
+            placements = candidate.call("place", offers, held_out=bool(prefix)).unwrap()
+            if not isinstance(placements, list) or len(placements) != len(models):
+                context.invalid(f"place: expected a list of {len(models)} placements")
+            for model, placement in zip(models, placements, strict=True):
+                if reason := malformed(placement):
+                    context.invalid(f"place: {reason}")
+                model.place(step, placement)
     rewards = {}
     for prefix, group in groups.items():
         steps = len(group) * STEPS

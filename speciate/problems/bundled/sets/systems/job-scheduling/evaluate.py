@@ -1,6 +1,7 @@
 """Simulate clusters of identical machines: the candidate chooses which waiting job starts next.
 
-Jobs run without interruption. All clusters advance together, so that one call of the candidate serves all of them.
+Jobs run without interruption. The clusters of a group advance together, so that one call of the candidate serves all of
+them; those that are held out come last.
 """
 
 import heapq
@@ -73,9 +74,9 @@ class Cluster:
 def evaluate(candidate, context):
     """Return mean slowdown, share of late jobs in percent and longest wait."""
     groups = {prefix: [Cluster(jobs) for jobs in traces] for prefix, traces in TRACES.items()}
-    clusters = [cluster for group in groups.values() for cluster in group]
-    while busy := [cluster for cluster in clusters if cluster.advance()]:
-        start_jobs(candidate, context, busy)
+    for prefix, group in groups.items():
+        while busy := [cluster for cluster in group if cluster.advance()]:
+            start_jobs(candidate, context, busy, held_out=bool(prefix))
     rewards = {}
     for prefix, group in groups.items():
         done = [job for cluster in group for job in cluster.finished]
@@ -99,10 +100,10 @@ def note_parts(context, clusters):
     context.note("late jobs by duration", ", ".join(classes))
 
 
-def start_jobs(candidate, context, clusters):
+def start_jobs(candidate, context, clusters, held_out):
     """Let the candidate start one job on each of the clusters."""
     offers = [cluster.offer() for cluster in clusters]
-    choices = candidate.call("pick", offers).unwrap()
+    choices = candidate.call("pick", offers, held_out=held_out).unwrap()
     if not isinstance(choices, list) or len(choices) != len(offers):
         context.invalid(f"pick: expected a list of {len(offers)} positions, one for each queue")
     for cluster, offer, choice in zip(clusters, offers, choices, strict=True):

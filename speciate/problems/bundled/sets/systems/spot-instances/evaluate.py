@@ -1,6 +1,6 @@
 """Simulate jobs with deadlines on spot and on-demand instances: the candidate chooses one for every tick.
 
-Availability of the future is never shown. All jobs advance together.
+Availability of the future is never shown. The jobs of a group advance together, those that are held out last.
 """
 
 import math
@@ -76,11 +76,10 @@ class Job:
 def evaluate(candidate, context):
     """Return cost in percent of on-demand instances alone, finish in percent of the deadline, and missed deadlines."""
     groups = {prefix: [Job(trace) for trace in traces] for prefix, traces in TRACES.items()}
-    jobs = [job for group in groups.values() for job in group]
-    for tick in range(DEADLINE):
-        working = [job for job in jobs if job.finished is None]
-        if working:
-            choose(candidate, context, working, tick)
+    for prefix, group in groups.items():
+        for tick in range(DEADLINE):
+            if working := [job for job in group if job.finished is None]:
+                choose(candidate, context, working, tick, held_out=bool(prefix))
     rewards = {}
     for prefix, group in groups.items():
         for job in group:
@@ -97,9 +96,9 @@ def evaluate(candidate, context):
     return rewards
 
 
-def choose(candidate, context, jobs, tick):
+def choose(candidate, context, jobs, tick, held_out):
     """Let the candidate choose an instance for each job."""
-    choices = candidate.call("choose", [job.offer(tick) for job in jobs]).unwrap()
+    choices = candidate.call("choose", [job.offer(tick) for job in jobs], held_out=held_out).unwrap()
     if not isinstance(choices, list) or len(choices) != len(jobs):
         context.invalid(f"choose: expected a list of {len(jobs)} instances")
     for job, choice in zip(jobs, choices, strict=True):

@@ -1,7 +1,8 @@
 """Count the bits of a lossless code: the candidate predicts each value, and the evaluator codes the error.
 
 The error is coded with a Rice code (Rice 1979), whose parameter the candidate chooses too. The decoder makes the same
-predictions from the same past values, so that nothing else has to be stored. All series advance together.
+predictions from the same past values, so that nothing else has to be stored. The series of a group advance together,
+those that are held out last.
 """
 
 import math
@@ -58,30 +59,29 @@ def normal(rng):
 
 
 TRACES = {
-    f"{prefix}{family}": [series_of(family, start + 10 * i + k) for k in range(SERIES)]
+    prefix: [series_of(family, start + 10 * i + k) for i, family in enumerate(FAMILIES) for k in range(SERIES)]
     for prefix, start in SEEDS.items()
-    for i, family in enumerate(FAMILIES)
 }
 
 
 def evaluate(candidate, context):
     """Return the bits per value of each family."""
-    everything = [values for series in TRACES.values() for values in series]
-    bits = [0] * len(everything)
-    for step in range(2, LENGTH):
-        offers = [values[max(0, step - SHOWN) : step] for values in everything]
-        answers = candidate.call("predict", offers).unwrap()
-        if not isinstance(answers, list) or len(answers) != len(offers):
-            context.invalid(f"predict: expected a list of {len(offers)} pairs, one for each series")
-        for i, answer in enumerate(answers):
-            bits[i] += length(answer, everything[i][step], context)
-    for i, family in enumerate(FAMILIES):
-        own = [round(total / (LENGTH - 2), 2) for total in bits[SERIES * i :][:SERIES]]
-        context.note(f"{family} bits by series", str(own))
     rewards = {}
-    for name in TRACES:
-        rewards[f"{name}_bits"] = round(sum(bits[:SERIES]) / SERIES / (LENGTH - 2), 6)
-        bits = bits[SERIES:]
+    for prefix, series in TRACES.items():
+        bits = [0] * len(series)
+        for step in range(2, LENGTH):
+            offers = [values[max(0, step - SHOWN) : step] for values in series]
+            answers = candidate.call("predict", offers, held_out=bool(prefix)).unwrap()
+            if not isinstance(answers, list) or len(answers) != len(offers):
+                context.invalid(f"predict: expected a list of {len(offers)} pairs, one for each series")
+            for i, answer in enumerate(answers):
+                bits[i] += length(answer, series[i][step], context)
+        for i, family in enumerate(FAMILIES):
+            own = bits[SERIES * i :][:SERIES]
+            rewards[f"{prefix}{family}_bits"] = round(sum(own) / SERIES / (LENGTH - 2), 6)
+            if not prefix:
+                by_series = [round(total / (LENGTH - 2), 2) for total in own]
+                context.note(f"{family} bits by series", str(by_series))
     return rewards
 
 
