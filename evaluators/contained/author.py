@@ -6,9 +6,9 @@ First message: ``{"script": text, "functions": [name, ...], "records": [name, ..
 JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer, the script sends
 ``{"progress": text}``, which has no answer, and calls into the candidate: over a direct channel if the task has one
 (``"direct": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the worker as
-``{"call": name, "args": [...], "timeout_s": s, "held_out": bool}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The worker
-also answers with a failure what the channel reports instead of a value; with ``"close_direct": true`` in that answer,
-later calls go to the worker.
+``{"call": name, "args": [...], "timeout_s": s, "held_out": bool}``, answered by ``{"value": v}`` or
+``{"failure": {...}}``. The worker also answers with a failure what the channel reports instead of a value; with
+``"close_direct": true`` in that answer, later calls go to the worker.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def serve(wire: Wire) -> None:
         seed_generators(task["seed"])
         function = names[task["function"]]
         argument = candidate if first["calls"] else task["program"]
-        outcome = outcome_of(partial(function, argument, context), first, lambda: not candidate.knows_held_out)
+        outcome = outcome_of(partial(function, argument, context), first, candidate)
         candidate.close_direct()
         report(wire, outcome, context.notes)
 
@@ -169,9 +169,7 @@ def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] 
     return names
 
 
-def outcome_of(
-    measure: Callable[[], Any], first: dict[str, Any], may_quote: Callable[[], bool] = lambda: True
-) -> dict[str, Any]:
+def outcome_of(measure: Callable[[], Any], first: dict[str, Any], candidate: Candidate | None = None) -> dict[str, Any]:
     """Return the message with the result or exception of a script's function; ``first`` is the first message."""
     text = first["script"]
     try:
@@ -179,7 +177,7 @@ def outcome_of(
     except _EvaluationEnd as end:
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
-        raised = describe(error, text, NAME, quote=may_quote())
+        raised = describe(error, text, NAME, quote=candidate is None or not candidate.knows_held_out)
         return {"raised": raised, "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
 
