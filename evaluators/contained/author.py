@@ -193,8 +193,10 @@ def awaited(result: Any) -> Any:
 
 
 def _numbers(rewards: Any, records: list[str]) -> dict[str, Any]:
+    if isinstance(rewards, int | float):
+        rewards = {"score": rewards}
     if not isinstance(rewards, dict):
-        raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number")
+        raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number, or a number")
     return {str(name): _number(name, value, records) for name, value in rewards.items()}
 
 

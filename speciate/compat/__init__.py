@@ -16,9 +16,11 @@ class Choice:
     """Files that the user names in a directory."""
 
     program: str | None = None
-    """Path of the initial program; None for the name that the other system expects."""
+    """Path of the initial program, which may lie elsewhere; None for the name that the other system expects."""
     evaluator: str | None = None
     """Path of the evaluator; None likewise."""
+    config: Path | None = None
+    """Configuration of OpenEvolve or SkyDiscover; None for ``config.yaml`` in the directory."""
     include: tuple[str, ...] = ()
     """Patterns of files and folders to take although the import leaves them out."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,11 +10,11 @@ from typing import Any, Final
 
 from speciate.compat.folder import ADAPTER, SCRIPT
 from speciate.compat.naming import LANGUAGES, Packages
-from speciate.domain.data_files import bytes_of
-from speciate.domain.errors import ConflictError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
+from speciate.domain.target import Target
 from speciate.problems.loader import FILE_NAME, parse_problem
+from speciate.problems.writing import objective_json, toml_text
 
 MEAN: Final = "mean_of_metrics"
 """Metric with which the script for OpenEvolve reports the mean of the others."""
@@ -62,25 +61,23 @@ class Draft:
     """Reason for each file that is not part of the problem, by name."""
 
     def trial(self) -> Problem:
-        return self._problem(self.texts((PROBE,), {}, {}))
+        return problem_of(self.texts((PROBE,), {}, {}))
 
-    def written(
-        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float] | None = None
+    def texts(
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target] = (),
     ) -> dict[str, str]:
         """Return the files of the problem by name.
 
         Args:
-            objectives: Rewards of the problem; the unlock target uses the first one.
+            objectives: Rewards of the problem.
             seed: Rewards of the initial program, by name.
-            noise: Spread of its rewards over several evaluations; a target must exceed it.
+            noise: Spread of its rewards over several evaluations; the default target must exceed it.
+            targets: By default one, a better value of the first objective.
         """
-        texts = self.texts(objectives, seed, noise or {})
-        self._problem(texts)
-        return texts
-
-    def texts(
-        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
-    ) -> dict[str, str]:
         worst = _worst(objectives)
         script = _contained("evaluate")
         options = dict(self.options)
@@ -88,46 +85,45 @@ class Draft:
             options |= {} if seed and MEAN not in worst else {"mean": "value" if seed else "names"}
         for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", options)):
             script = script.replace(f"{name} = {{}}", f"{name} = {values!r}")
-        ours = {FILE_NAME: self._definition(objectives, seed, noise), SCRIPT: script, ADAPTER: _contained(self.adapter)}
+        definition = self._definition(objectives, seed, noise, targets)
+        ours = {FILE_NAME: toml_text(definition, COMMENTS), SCRIPT: script, ADAPTER: _contained(self.adapter)}
         return ours | dict(self.files)
 
-    def _problem(self, texts: Mapping[str, str]) -> Problem:
-        return parse_problem(texts[FILE_NAME], texts)
-
     def _definition(
-        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
-    ) -> str:
-        weights = mean_weights(objectives)
-        first = next(o for o in objectives if not weights or o.name == MEAN)
-        bound = [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
-        rules = [better_than(first, seed, noise), *(f"{name} >= 1" for name in bound)]
-        names = "\n".join(f"  {quoted(name)}," for name in (*self.files, ADAPTER))
-        return _PROBLEM.format(
-            slug=self.slug,
-            title=quoted(self.title),
-            seed=quoted(self.seed),
-            worst=WORST_SEED if _is_worst(objectives, seed) else "",
-            script=SCRIPT,
-            language=self._language(),
-            weights=_weights(weights),
-            requirements=_requirements(self.packages.requirements),
-            names=names,
-            description=text_block(self.description.strip()),
-            objectives="\n".join(objective_text(o, seed.get(o.name)) for o in objectives),
-            rule=quoted(" and ".join(rules)),
-            noise=_NOISE.format(names=", ".join(sorted(noise))) if noise else "",
-            limits="\n".join(f"{name} = {json.dumps(value)}" for name, value in self._limits().items()),
-        )
-
-    def _limits(self) -> dict[str, Any]:
-        # `cpu_s` follows from `wall_s` and `cores`.
-        return {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **self.limits}
-
-    def _language(self) -> str:
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target],
+    ) -> dict[str, Any]:
         suffix = Path(self.seed).suffix.lower()
-        if suffix not in LANGUAGES:
-            return ""
-        return _LANGUAGE.format(name=LANGUAGES[suffix], file=f"candidate{suffix}")
+        optional: dict[str, Any] = {
+            "worst_seed": _is_worst(objectives, seed),
+            "requirements": self.packages.requirements,
+            "stochastic": bool(noise),
+            "confirmations": 3 if noise else None,
+            "weights": mean_weights(objectives),
+            "language": LANGUAGES.get(suffix) and {"name": LANGUAGES[suffix], "file": f"candidate{suffix}"},
+        }
+        declared = {
+            "slug": self.slug,
+            "title": self.title,
+            "kind": "in_process",
+            "seed": self.seed,
+            "evaluator": SCRIPT,
+            "data_files": [*self.files, ADAPTER],
+            "description": self.description.strip(),
+            "objectives": list(map(objective_json, objectives)),
+            "targets": [target.model_dump(exclude_defaults=True) for target in targets]
+            or [{"name": "better_than_initial", "rule": _better(objectives, seed, noise), "unlock": True}],
+            # `cpu_s` follows from `wall_s` and `cores`.
+            "limits": {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **self.limits},
+        }
+        return declared | {name: value for name, value in optional.items() if value}
+
+
+def problem_of(texts: Mapping[str, str]) -> Problem:
+    return parse_problem(texts[FILE_NAME], texts)
 
 
 def mean_weights(objectives: Sequence[Objective]) -> dict[str, float]:
@@ -140,48 +136,22 @@ def mean_weights(objectives: Sequence[Objective]) -> dict[str, float]:
     return {o.name: o.range[1] - o.range[0] for o in objectives if o.role is ObjectiveRole.OBJECTIVE}
 
 
-def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write the files of a problem into a new or empty directory and return their paths.
-
-    Raises:
-        ConflictError: The directory is not empty, or cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ConflictError(f"{folder} is not empty.", remedy="Name a new directory with --into.")
-        paths = [folder / name for name in texts]
-        for path, content in zip(paths, texts.values(), strict=True):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bytes_of(content))
-    except OSError as error:
-        raise ConflictError(f"{error.filename or folder} cannot be written: {error.strerror}.") from None
-    return paths
-
-
 def _contained(name: str) -> str:
     return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
 
 
-def better_than(objective: Objective, seed: Mapping[str, float], noise: Mapping[str, float]) -> str:
-    """Return the rule that a reward is better than the initial program's by more than rounding and chance."""
-    value = seed.get(objective.name, 0.0)
-    margin = _NOISE_MARGIN * noise.get(objective.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
-    if objective.direction is Direction.MAXIMIZE:
-        return f"{objective.name} > {value + margin!r}"
-    return f"{objective.name} < {value - margin!r}"
+def _better(objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]) -> str:
+    """Return the rule that the first reward, or the mean that counts, is better than the initial program's.
 
-
-def objective_text(objective: Objective, value: float | None) -> str:
-    lines = ["[[objectives]]", f'name = "{objective.name}"']
-    if objective.aim:
-        lines.append(f'direction = "{objective.aim}"')
-    if objective.role is not ObjectiveRole.OBJECTIVE:
-        lines.append(f'role = "{objective.role.value}"')
-    if objective.role is ObjectiveRole.CONSTRAINT:
-        lines.append(f"limit = {objective.limit}")
-    measured = "" if value is None else f"  # the initial program has {value:.6g}"
-    return "\n".join([*lines, f"range = [{objective.range[0]!r}, {objective.range[1]!r}]{measured}", ""])
+    It is better by more than rounding and chance, and the constraints hold.
+    """
+    weights = mean_weights(objectives)
+    first = next(o for o in objectives if not weights or o.name == MEAN)
+    value = seed.get(first.name, 0.0)
+    margin = _NOISE_MARGIN * noise.get(first.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
+    better = f"> {value + margin!r}" if first.direction is Direction.MAXIMIZE else f"< {value - margin!r}"
+    bound = [f" and {o.name} >= 1" for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
+    return f"{first.name} {better}{''.join(bound)}"
 
 
 def _worst(objectives: Sequence[Objective]) -> dict[str, float]:
@@ -194,74 +164,22 @@ def _is_worst(objectives: Sequence[Objective], seed: Mapping[str, float]) -> boo
     return all(seed.get(o.name) == worst[o.name] for o in objectives if o.role is ObjectiveRole.OBJECTIVE)
 
 
-def _requirements(packages: Sequence[str]) -> str:
-    if not packages:
-        return ""
-    lines = "\n".join(f"  {quoted(package)}," for package in packages)
-    return f"requirements = [                       # instead of the packages of the worker\n{lines}\n]\n"
-
-
-def _weights(weights: Mapping[str, float]) -> str:
-    if not weights:
-        return ""
-    lines = "\n".join(f"{name} = {weight!r}" for name, weight in weights.items())
-    return f"{_MEAN_WEIGHTS}{lines}\n\n"
-
-
-def quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def text_block(text: str) -> str:
-    lines = [quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")]
-    return '"""\n' + "\n".join(lines).replace('"""', '""\\"') + '\n"""'
-
-
 _NOISE_MARGIN: Final = 2.0
 """In spreads of the initial program's evaluations."""
 _ROUNDING: Final = 1e-6
 """Relative difference that is no success: sums in another order differ, too."""
 _ROUNDING_AT_0: Final = 1e-9
-_NOISE: Final = """\
-stochastic = true                      # evaluations of the initial program differ in {names}
-confirmations = 3                      # a target counts after as many further evaluations
-
-"""
-_LANGUAGE: Final = """
-[language]                             # the evaluator builds and runs programs itself, if the worker has the tools
-name = "{name}"
-file = "{file}"
-"""
-_MEAN_WEIGHTS: Final = """\
-# No metric has a declared direction. OpenEvolve maximizes the mean of all, and so do these weights: each is the width
-# of its metric's range. Declare directions with 'speciate problems import --reward NAME:min' to replace this rule.
-[weights]
-"""
-WORST_SEED: Final = "worst_seed = true                      # the initial program may have the worst rewards\n"
-_PROBLEM: Final = """\
-# Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
-
-slug = "{slug}"
-title = {title}
-kind = "in_process"                    # the evaluator imports the candidate, so candidates can forge rewards
-seed = {seed}
-{worst}evaluator = "{script}"     # calls the imported evaluator, which is unchanged
-{requirements}data_files = [                         # files in the working folder of candidates and evaluator
-{names}
-]
-
-{noise}# The task as the policy reads it.
-description = {description}
-
-# direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
-{objectives}
-{weights}# Define success here. The default target is a candidate better than the initial program by more than
-# rounding and chance.
-[[targets]]
-name = "better_than_initial"
-rule = {rule}
-unlock = true
-{language}
-[limits]                               # for one evaluation
-{limits}
-"""
+COMMENTS: Final = {
+    "": "Made by 'speciate problems import'. Review it, then run:"
+    " speciate problems check DIR, speciate problems add DIR",
+    "kind": "The evaluator imports the candidate, so candidates can forge rewards.",
+    "description": "The task as the policy reads it.",
+    "objectives": 'direction: "maximize" or "minimize"; role "record": stored, never selected on;'
+    " range: estimated scale.",
+    "weights": "No metric has a declared direction. OpenEvolve maximizes the mean of all, and so do these weights:"
+    " each is the\nwidth of its metric's range. Declare directions with --maximize and --minimize instead.",
+    "targets": "Define success here. By default: better than the initial program by more than rounding and chance.",
+    "language": "The evaluator builds and runs programs itself, if the worker has the tools.",
+    "limits": "For one evaluation.",
+}
+"""Comments of a written definition, by key."""

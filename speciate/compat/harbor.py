@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat import Choice
-from speciate.compat.draft import PROBE, WORST_SEED, Draft, Objectives, better_than, objective_text, quoted, text_block
+from speciate.compat.draft import COMMENTS, PROBE, Draft, Objectives
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.image import check_image
 from speciate.domain.objective import Objective
+from speciate.domain.target import Target
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.unreadable import UnreadableError
+from speciate.problems.writing import toml_text
 
 CONFIG: Final = "task.toml"
 INSTRUCTION: Final = "instruction.md"
@@ -52,33 +54,37 @@ class HarborDraft(Draft):
     reference: str = ""
 
     def texts(
-        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target] = (),
     ) -> dict[str, str]:
         trial = tuple(objectives) == (PROBE,)
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables)
         script = _EVALUATE.replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)
         script = script.replace("@PROBE@", f'"{PROBE.name}": 0, ' if trial else "")
-        definition = self._definition(objectives, seed, noise)
+        definition = toml_text(self._definition(objectives, seed, noise, targets), COMMENTS)
         return {FILE_NAME: definition, _SCRIPT: script, SEED: _STUB.format(folder=self.folder), **self.files}
 
     def _definition(
-        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
-    ) -> str:
-        rule = better_than(objectives[0], seed, noise)
-        writable = sorted({self.folder, *_FOLDERS})
-        limits = {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **_LIMITS, **self.limits}
-        return _PROBLEM.format(
-            slug=self.slug,
-            title=quoted(self.title),
-            image=quoted(self.image),
-            writable=", ".join(map(quoted, writable)),
-            worst=WORST_SEED,
-            names="\n".join(f"  {quoted(name)}," for name in self.files),
-            description=text_block(f"{self.description.strip()}\n\n{_TASK.format(folder=self.folder)}"),
-            objectives="\n".join(objective_text(each, seed.get(each.name)) for each in objectives),
-            rule=quoted(rule),
-            limits="\n".join(f"{name} = {value!r}" for name, value in limits.items()),
-        )
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target],
+    ) -> dict[str, Any]:
+        definition = Draft._definition(self, objectives, seed, noise, targets)
+        return definition | {
+            "worst_seed": True,
+            "image": self.image,
+            "writable": sorted({self.folder, *_FOLDERS}),
+            "evaluator": _SCRIPT,
+            "data_files": [*self.files],
+            "description": f"{self.description.strip()}\n\n{_TASK.format(folder=self.folder)}",
+            "language": {"name": "Bash", "file": SEED, "run": ["bash", "evaluator"]},
+            "limits": definition["limits"] | _LIMITS | dict(self.limits),
+        }
 
 
 def read(folder: Path, choice: Choice) -> HarborDraft:
@@ -204,37 +210,4 @@ else
     echo "the test wrote neither /logs/verifier/reward.txt nor reward.json" >&2
     exit 1
 fi
-"""
-_PROBLEM: Final = """\
-# Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
-
-slug = "{slug}"
-title = {title}
-kind = "in_process"                    # the test runs in the candidate's container, so candidates can forge rewards
-image = {image}
-writable = [{writable}]
-seed = "solve.sh"
-{worst}evaluator = "evaluate.sh"              # runs solve.sh, then tests/test.sh
-data_files = [
-{names}
-]
-
-# The task as the policy reads it.
-description = {description}
-
-# direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
-{objectives}
-# Define success here. The default target is any candidate better than the empty script.
-[[targets]]
-name = "better_than_initial"
-rule = {rule}
-unlock = true
-
-[language]
-name = "Bash"
-file = "solve.sh"
-run = ["bash", "evaluator"]
-
-[limits]                               # for one evaluation: solution and test
-{limits}
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import warnings
@@ -87,6 +88,27 @@ def with_seed(folder: Path, files: Mapping[str, str], path: str) -> tuple[str, d
     if name in files:
         raise refused(folder, FieldError(f"is there beside {path}, which is copied to that name: rename it", file=name))
     return name, {name: files[path], **{each: text for each, text in files.items() if each not in RESERVED}}
+
+
+def program_elsewhere(folder: Path, program: str | None) -> Path | None:
+    """Return the initial program that the user names, if it lies outside the directory."""
+    if program is None:
+        return None
+    path = Path(os.path.abspath(program))  # noqa: PTH100  # links are refused later, so they are not resolved
+    relative = not Path(program).is_absolute() and os.path.lexists(folder / program)
+    inside = relative or path.is_relative_to(os.path.abspath(folder))  # noqa: PTH100
+    return path if not inside and os.path.lexists(path) else None
+
+
+def with_program(files: Mapping[str, str], path: Path) -> tuple[str, dict[str, str]]:
+    """Return the name of an initial program from elsewhere as a file of the problem, and the files with it."""
+    _require_language(path.parent, path)
+    names = (f"{stem}{path.suffix}" for stem in ("initial_program", "seed_program", "program_to_start_from"))
+    name = next(name for name in names if name not in files)
+    try:
+        return name, {name: read_plain(path.parent, path.name), **files}
+    except UnreadableError as error:
+        raise refused(path.parent, FieldError(str(error), file=path.name)) from None
 
 
 @dataclass(frozen=True)

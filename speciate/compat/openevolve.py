@@ -12,7 +12,7 @@ from speciate.compat.settings import CONFIG, settings_in
 
 
 def read(folder: Path, choice: Choice) -> Draft:
-    settings, remarks = settings_in(folder)
+    settings, remarks = settings_in(folder, choice.config)
     options: dict[str, Any] = {"features": list(settings.database.feature_dimensions)}
     if settings.evaluator.cascade_evaluation:
         options["thresholds"] = list(settings.evaluator.cascade_thresholds)

@@ -9,7 +9,15 @@ from typing import Any
 from speciate.compat import Choice
 from speciate.compat.draft import Draft
 from speciate.compat.folder import path_within, read_folder
-from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in, with_seed
+from speciate.compat.naming import (
+    named_after,
+    packages_in,
+    program_elsewhere,
+    remarks_on,
+    seed_in,
+    with_program,
+    with_seed,
+)
 
 
 def read_evaluated(
@@ -37,11 +45,13 @@ def read_evaluated(
         own_requirements: True if ``requirements.txt`` lies beside the evaluator, not at the top.
         fields: Further fields of ``Draft``.
     """
-    seed = seed_in(folder, seeds, suffix, choice.program)
+    elsewhere = program_elsewhere(folder, choice.program)
+    seed = "" if elsewhere else seed_in(folder, seeds, suffix, choice.program)
     if choice.evaluator is not None:
         evaluator = path_within(folder, choice.evaluator, "--evaluator")
-    files, left_out = read_folder(folder, (seed, evaluator), without=(without,), include=choice.include)
-    seed, files = with_seed(folder, files, seed)
+    needed = (evaluator,) if elsewhere else (seed, evaluator)
+    files, left_out = read_folder(folder, needed, without=(without,), include=choice.include)
+    seed, files = with_program(files, elsewhere) if elsewhere else with_seed(folder, files, seed)
     slug, title = named_after(folder, system)
     place = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()
     listed = str(place / "requirements.txt")

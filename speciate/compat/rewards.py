@@ -11,28 +11,34 @@ from dataclasses import replace
 from typing import Final
 
 from speciate.compat.draft import MEAN, Draft, Objectives
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
+
+Directions = Mapping[str, Direction]
+"""Directions by name of the metric."""
 
 RATED: Final = "rated metrics"
 """Label of a trial's note that names the metrics whose mean counts."""
 
-_SCORE: Final = "combined_score"
-_DIRECTIONS: Final = {"max": Direction.MAXIMIZE, "min": Direction.MINIMIZE}
+SCORE: Final = "combined_score"
 _NUMBER_NOTE: Final = re.compile(r"(?m)^([A-Za-z_]\w{0,79}) = (-?\d\S*)$", re.ASCII)
 
 
-def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]) -> list[Objective]:
+def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -> list[Objective]:
     """Return the rewards of the problem: first those with a direction, then constraints, then records.
 
-    ``given`` has entries such as ``name:max`` and ``name:min``; if it is empty, the other system's rule applies to the
-    metrics of the initial program, ``measured``.
+    If no direction is given, the other system's rule applies to the metrics of the initial program, ``measured``.
     """
     if not measured:
         raise InvalidInputError(
             f"the evaluation of {draft.seed} gave no finite number.", remedy="Begin with a program that can be scored."
         )
-    directions = _declared(given or _undeclared(draft, measured), measured)
+    if unknown := next((name for name in given if name not in measured), None):
+        option = f"--{given[unknown].value} {unknown}"
+        raise InvalidInputError(
+            f"{option}: the evaluator returned no number {unknown!r}.", remedy=f"It returned {_listed(measured)}."
+        )
+    directions = given or dict.fromkeys(_undeclared(draft, measured), Direction.MAXIMIZE)
     named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in directions.items()]
     rest = [name for name in measured if name not in directions and not (given and name == MEAN)]
     bound = [
@@ -46,31 +52,27 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
     return [*named, *bound, *records]
 
 
+def directions_of(maximize: Sequence[str], minimize: Sequence[str]) -> Directions:
+    """Return the directions of the options ``--maximize`` and ``--minimize``."""
+    given = [(name, Direction.MAXIMIZE) for name in maximize] + [(name, Direction.MINIMIZE) for name in minimize]
+    names = [name for name, _ in given]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        twice = "both maximized and minimized" if {repeated} <= {*maximize} & {*minimize} else "named twice"
+        raise InvalidInputError(f"{repeated!r} is {twice}.", remedy="Give each name one direction.")
+    return dict(given)
+
+
 def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
-    if _SCORE in measured and draft.undeclared is not Objectives.ALL:
-        return [f"{_SCORE}:max"]
-    if draft.undeclared is Objectives.SCORE:
+    everything = [name for name in measured if name not in (MEAN, *draft.constraints)]
+    if SCORE in measured and draft.undeclared is not Objectives.ALL:
+        return [SCORE]
+    if draft.undeclared is Objectives.SCORE and len(everything) > 1:
         raise InvalidInputError(
-            f"{draft.slug!r} has no metric with a known direction; the initial program has {_listed(measured)}.",
-            remedy=f"Pass --reward {min(measured)}:max (or :min) once per reward.",
+            f"which numbers should search improve? The evaluator returned {_listed(measured)}, and no {SCORE}.",
+            remedy=f"Pass --maximize {min(everything)} or --minimize {min(everything)}, once per name.",
         )
-    everything = [name for name in measured if name != MEAN]
     rated = draft.rated if draft.undeclared is Objectives.MEAN else ()
-    return [f"{name}:max" for name in rated or everything]
-
-
-def _declared(options: Sequence[str], measured: Mapping[str, float]) -> dict[str, Direction]:
-    directions: dict[str, Direction] = {}
-    for pair in options:
-        name, _, direction = pair.rpartition(":")
-        if direction not in _DIRECTIONS:
-            raise _wrong(f"is {pair!r}: expected name:max or name:min")
-        if name not in measured:
-            raise _wrong(f"is {pair!r}: the initial program has {_listed(measured)}")
-        if name in directions:
-            raise _wrong(f"names {name!r} twice")
-        directions[name] = _DIRECTIONS[direction]
-    return directions
+    return list(rated or everything)
 
 
 def _listed(measured: Mapping[str, float]) -> str:
@@ -106,8 +108,3 @@ def _scale(value: float) -> tuple[float, float]:
         return 0.0, 1.0
     most = min(float(f"{2 * abs(value):.2g}"), sys.float_info.max)
     return (0.0, most) if value > 0 else (-most, 0.0)
-
-
-def _wrong(message: str) -> InvalidInputError:
-    field_error = FieldError(message, where="--reward")
-    return InvalidInputError(f"The option is not valid: {field_error}.", field_errors=(field_error,))

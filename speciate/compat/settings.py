@@ -85,13 +85,20 @@ class Settings(_Part):
         return self.evaluator.memory_limit_mb << 20
 
 
-def settings_in(folder: Path) -> tuple[Settings, list[str]]:
+def settings_in(folder: Path, config: Path | None = None) -> tuple[Settings, list[str]]:
+    """Return the settings of a configuration, by default ``config.yaml`` of the folder, and notes about them."""
+    if config is not None:
+        return _settings_of(config.parent, config.name, [])
     name, remarks = CONFIG, []
     if not os.path.lexists(folder / CONFIG):
         others = sorted(path.name for path in folder.glob("config*.yaml")) if folder.is_dir() else []
         if not others:
             return Settings(), [f"no {CONFIG} found: the limits are the other system's defaults"]
         name, remarks = others[0], [f"no {CONFIG} found: the settings are those of {others[0]}"]
+    return _settings_of(folder, name, remarks)
+
+
+def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings, list[str]]:
     try:
         settings = Settings.model_validate(_values_in(read_plain(folder, name)))
     except UnreadableError as error:

@@ -18,7 +18,7 @@ _EVALUATORS: Final = ("evaluator/evaluator.py", "evaluator.py")
 
 
 def read(folder: Path, choice: Choice) -> Draft:
-    settings, remarks = settings_in(folder)
+    settings, remarks = settings_in(folder, choice.config)
     return read_evaluated(
         folder,
         choice,

@@ -255,12 +255,12 @@ def python_field_errors(program: str, *, where: str, defines: object = None, awa
     coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     if defines in coroutines and not awaited:
         return [FieldError(f"defines {defines!r} as 'async def': expected 'def {defines}(...)'", where, line=1)]
-    if isinstance(defines, str) and defines not in _bound_names(tree) | coroutines:
+    if isinstance(defines, str) and defines not in bound_names(tree) | coroutines:
         return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []
 
 
-def _bound_names(tree: ast.Module) -> set[str]:
+def bound_names(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(tree):
         match node:

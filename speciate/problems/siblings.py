@@ -30,6 +30,17 @@ TEMPLATE_SUFFIX: Final = ".txt"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*/?")
 
+
+def is_plain_name(name: str) -> bool:
+    """Return True if a definition can name a file so."""
+    return _PLAIN_NAME.fullmatch(name) is not None
+
+
+def is_plain_path(path: str) -> bool:
+    """Return True if a definition can name a data file so."""
+    return _PLAIN_PATH.fullmatch(path) is not None and not path.endswith("/")
+
+
 Reader = Callable[[str], str]
 """Function that returns the text of a file by name, or raises ``UnreadableError``."""
 

@@ -95,7 +95,7 @@ class SeedCheck:
         return dict(zip(problem.space.names, self.evaluation.rewards, strict=True))
 
 
-def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]:
+def evaluate_seed(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
     settings = load_settings()
     with (
         closing(open_evaluator(settings.sandbox, settings)) as evaluator,
@@ -109,7 +109,7 @@ def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:
     """Score the seed program of a problem in the configured sandbox tier."""
     if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
-    (evaluation,) = evaluate_seed(problem, seeds=[0])
+    (evaluation,) = evaluate_seed(problem, [0])
     if path is not None:
         own = partial(with_own_names, problem=problem, path=path)
         failure = evaluation.failure and replace(evaluation.failure, detail=own(evaluation.failure.detail))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,7 +10,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
 from speciate.cli.problems.sets import get_or_create
-from speciate.compat import FORMATS, Choice
+from speciate.compat import FORMATS, Choice, read_directory
 from speciate.domain.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -22,10 +21,30 @@ IMPORT_EXAMPLES: Final = examples(
     "speciate problems import task:maze --split test --count 200",
     "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
     "speciate problems import openevolve:./circle_packing",
-    "speciate problems import shinka:./tours --reward length:min --reward spread:max --into ./my-tours",
+    'speciate problems import shinka:./tours --minimize length --target "length <= 9" --into ./my-tours',
     "speciate problems import skydiscover:./ADRS/eplb --wall-s 7200 --limit cores=4 --limit memory_bytes=8e9",
     "speciate problems import harbor:./hello-world --image localhost/hello@sha256:…",
 )
+
+Maximize = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Number of the evaluator that search maximizes; repeatable.",
+        show_default="combined_score",
+    ),
+]
+Minimize = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Number of the evaluator that search minimizes; repeatable.")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE",
+        help='Goal such as "loss <= 0.1"; of several, all must hold.',
+        show_default="better than the initial program",
+    ),
+]
 
 _SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
 
@@ -39,13 +58,9 @@ def import_command(
     count: Annotated[int, typer.Option(help="Number of problems.", min=1, max=10_000)] = 100,
     start: Annotated[int, typer.Option(help="Index of the first problem.", min=0)] = 0,
     data: Annotated[Path | None, typer.Option(help="Directory with the dataset files of the task.")] = None,
-    reward: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Metric of the directory's evaluator with its direction, name:max or name:min; repeatable.",
-            show_default="combined_score:max",
-        ),
-    ] = None,
+    maximize: Maximize = None,
+    minimize: Minimize = None,
+    target: Targets = None,
     into: Annotated[
         str | None,
         typer.Option(
@@ -126,24 +141,33 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        from speciate.cli.problems.conversion import convert, in_image, read_draft
+        from speciate.cli.problems.conversion import convert, in_image
+        from speciate.compat.conversion import adjusted
+        from speciate.compat.rewards import directions_of
 
-        choice = Choice(program, evaluator, tuple(include or ()))
-        draft = read_draft(kind, Path(name), choice, slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
-        if requirement:
-            draft = replace(draft, packages=replace(draft.packages, demanded=tuple(requirement)))
+        directions = directions_of(maximize or (), minimize or ())
+        draft = adjusted(
+            read_directory(kind, Path(name), Choice(program, evaluator, include=tuple(include or ()))),
+            slug=slug,
+            wall_s=wall_s,
+            memory_mb=memory_mb,
+            limits=limits or (),
+            requirements=requirement or (),
+        )
         draft, anyway = in_image(draft, Path(name), image, anyway=anyway)
-        imported = convert(draft, reward or [], None if into is None else Path(into), anyway=anyway)
+        folder = None if into is None else Path(into)
+        imported = convert(draft, directions, folder, targets=target or (), anyway=anyway)
         if as_json:
             output.print_json(imported.as_json())
         else:
             imported.show()
         return
-    if reward or slug or wall_s or memory_mb or limits or requirement or image or program or evaluator or include:
+    options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
+    if any((*options, include)):
         raise InvalidInputError(
-            "a task defines its own rewards, slugs, limits, packages and files.",
-            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit, --requirement, --image, --program,"
-            " --evaluator and --include.",
+            "a task defines its own rewards, targets, slugs, limits, packages and files.",
+            remedy="Omit --maximize, --minimize, --target, --slug, --wall-s, --memory-mb, --limit, --requirement,"
+            " --image, --program, --evaluator and --include.",
         )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)

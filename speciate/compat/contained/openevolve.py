@@ -7,6 +7,7 @@ takes half a second to load.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import inspect
 import math
@@ -104,8 +105,11 @@ def _ask(function: Callable[[str], Any], program_path: str) -> tuple[dict[str, A
     if inspect.isawaitable(result):
         result = asyncio.run(_awaited(result))
     metrics = getattr(result, "metrics", result)
+    if not isinstance(metrics, dict | str):
+        with contextlib.suppress(TypeError, ValueError):
+            metrics = {"score": float(metrics)}
     if not isinstance(metrics, dict):
-        raise TypeError(f"the evaluator returned {type(result).__name__}: expected a dict or an EvaluationResult")
+        raise TypeError(f"the evaluator returned {type(result).__name__}: expected a dict, or a number")
     return dict(metrics), dict(getattr(result, "artifacts", None) or {})
 
 

@@ -216,7 +216,7 @@ def test_stages_data_files_and_forgeable_unlocks(ready: Cli, url: str, tmp_path:
 
 def test_converted_openevolve_directory_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "a-line", OPENEVOLVE), tmp_path / "ours"
-    outcome = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
+    outcome = ready("problems", "import", f"openevolve:{theirs}", "--minimize", "loss", "--into", ours)
     assert outcome.code == ExitCode.OK, outcome.err
     assert ready("problems", "add", ours).code == ExitCode.OK
     watched = ready("run", "openevolve-a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")

@@ -37,8 +37,8 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         "problems",
         "import",
         f"shinka:{theirs}",
-        "--reward",
-        "length:min",
+        "--minimize",
+        "length",
         "--into",
         ours,
         "--json",
@@ -74,7 +74,7 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ),
         ("openevolve:", [], ExitCode.INVALID, "openevolve:DIR"),
         ("openevolve:nowhere", [], ExitCode.NOT_FOUND, "initial_program.py and an evaluator"),
-        ("openevolve:line", ["--reward", "lost:min"], ExitCode.INVALID, "combined_score, loss, runs"),
+        ("openevolve:line", ["--minimize", "lost"], ExitCode.INVALID, "It returned combined_score, loss, runs"),
         ("openevolve:line", ["--slug", 'x"\ny'], ExitCode.INVALID, "lower-case words joined by hyphens"),
         ("openevolve:line", ["--slug", "a" * 81], ExitCode.INVALID, "at most 80"),
         ("openevolve:line", ["--image", "a"], ExitCode.INVALID, "--image is for tasks of Harbor"),
@@ -102,7 +102,9 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:unsure", [], ExitCode.INVALID, "which task is meant?"),
         ("openevolve:slow", ["--wall-s", "0.5"], ExitCode.INVALID, "Raise the limit with --wall-s."),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
-        ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
+        ("openevolve:line", ["--target", "lost > 1"], ExitCode.INVALID, "returned combined_score, runs, loss"),
+        ("openevolve:line", ["--target", "loss"], ExitCode.INVALID, "--target 'loss'"),
+        ("task:maze", ["--maximize", "a"], ExitCode.INVALID, "--maximize"),
     ],
 )
 def test_import_errors_name_the_cause(
@@ -181,7 +183,7 @@ def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_pa
     problem = load_problem(ours)
     assert problem.stochastic
     assert problem.confirmations == 3
-    assert "differ in combined_score" in (ours / "problem.toml").read_text()
+    assert "evaluations differ in combined_score: a target counts after three" in outcome.out
     level = float(problem.targets[0].rule.partition(">")[2])
     assert level > 1.0 + 1e-6
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.problems.conversion import convert, read_draft
-from speciate.compat import USUAL
+from speciate.cli.problems.conversion import convert
+from speciate.compat import USUAL, read_directory
 from speciate.compat.harbor import HarborDraft, read, require_image
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.problems.loader import load_problem
@@ -84,14 +84,14 @@ def test_a_task_is_scored_in_its_image(task: Path, tmp_path: Path) -> None:
 
     from speciate.cli.problems.check import evaluate_seed
 
-    draft = read_draft("harbor", task)
+    draft = read_directory("harbor", task)
     assert isinstance(draft, HarborDraft)
     into = tmp_path / "problem"
-    found = convert(replace(draft, image=image(engine)), [], into, anyway=True)
+    found = convert(replace(draft, image=image(engine)), {}, into, anyway=True)
     assert found.seed == {"greeted": 0.0, "length": 0.5}
     problem = load_problem(into)
     assert problem.forgeable
     solution = "echo hello > out.txt; sleep 100 &"  # what it leaves running ends before the test
-    (scored,) = evaluate_seed(problem.model_copy(update={"seed_program": solution}), seeds=[0])
+    (scored,) = evaluate_seed(problem.model_copy(update={"seed_program": solution}), [0])
     assert scored.rewards == (1.0, 0.5)
     assert "it's" in scored.artifacts["stderr"]

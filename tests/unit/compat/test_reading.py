@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from speciate.compat import Choice, naming, read_directory
-from speciate.compat.rewards import after_trial, rewards_of
+from speciate.compat.draft import problem_of
+from speciate.compat.rewards import after_trial, directions_of, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.problems.loader import parse_problem
+from speciate.domain.objective import Direction
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
 read_openevolve, read_shinka = partial(read_directory, "openevolve"), partial(read_directory, "shinka")
@@ -260,38 +261,46 @@ MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
 
 def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path: Path) -> None:
     tours = read_shinka(made(tmp_path / "tours", SHINKA))
-    rewards = rewards_of(tours, ["loss:min", "runs:max"], MEASURED)
+    rewards = rewards_of(tours, directions_of(["runs"], ["loss"]), MEASURED)
     assert [(o.name, o.arrow, o.role.value) for o in rewards] == [
-        ("loss", "↓", "objective"),
         ("runs", "↑", "objective"),
+        ("loss", "↓", "objective"),
         ("correct", "↑", "constraint"),
         ("combined_score", "", "record"),
     ]
-    assert [o.range for o in rewards] == [(0, 1.7976931348623157e308), (0, 1), (0, 1), (-6, 0)]
-    definition = tours.written(rewards, MEASURED)["problem.toml"]
+    assert [o.range for o in rewards] == [(0, 1), (0, 1.7976931348623157e308), (0, 1), (-6, 0)]
+    problem = problem_of(tours.texts(rewards_of(tours, {"loss": Direction.MINIMIZE}, MEASURED), MEASURED, {}))
     # Rounding is no improvement: 1e-6 of the initial value is not.
-    assert "loss < 9.99999e+307 and correct >= 1" in definition
-    assert 'name = "combined_score"\nrole = "record"' in definition
+    assert problem.targets[0].rule == "loss < 9.99999e+307 and correct >= 1"
+    assert problem.space.records == ["combined_score", "runs"]
 
 
 def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path, tmp_path: Path) -> None:
     draft, tours = read_openevolve(line), read_shinka(made(tmp_path / "tours", SHINKA))
-    assert [o.role.value for o in rewards_of(draft, [], MEASURED)] == ["objective", "record", "record", "record"]
-    with pytest.raises(InvalidInputError, match=r"has loss, speed\. Pass --reward loss:max"):
-        rewards_of(tours, [], {"loss": 1.0, "speed": 2.0})
+    assert [o.role.value for o in rewards_of(draft, {}, MEASURED)] == ["objective", "record", "record", "record"]
+    assert [o.directed for o in rewards_of(tours, {}, {"loss": 1.0, "correct": 1.0})] == ["loss ↑", "correct ↑"]
+    with pytest.raises(
+        InvalidInputError, match=r"returned loss, speed, and no combined_score\. Pass --maximize loss or"
+    ):
+        rewards_of(tours, {}, {"loss": 1.0, "speed": 2.0})
     with pytest.raises(InvalidInputError, match="no finite number"):
-        rewards_of(draft, [], {})
-    for given, named in ((["loss:down"], "name:max"), (["lss:min"], "has combined_score"), (["loss:min"] * 2, "twice")):
-        with pytest.raises(InvalidInputError, match=f"--reward: .*{named}"):
-            rewards_of(draft, given, MEASURED)
+        rewards_of(draft, {}, {})
+    with pytest.raises(
+        InvalidInputError, match=r"--minimize lss: .* no number 'lss'\. It returned combined_score, correct"
+    ):
+        rewards_of(draft, {"lss": Direction.MINIMIZE}, MEASURED)
+    with pytest.raises(InvalidInputError, match="'loss' is both maximized and minimized"):
+        directions_of(["loss"], ["loss"])
+    with pytest.raises(InvalidInputError, match="'loss' is named twice"):
+        directions_of(["loss", "loss"], [])
 
 
 def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path) -> None:
     rated = {"rated metrics": "accuracy, speed, gain"}
     draft = after_trial(read_openevolve(line), rated)
     seed = {"accuracy": 0.25, "speed": 40.0, "complexity": 9.0, "gain": -3.0, "mean_of_metrics": 12.416}
-    texts = draft.written(rewards_of(draft, [], seed), seed)
-    problem = parse_problem(texts["problem.toml"], texts)
+    texts = draft.texts(rewards_of(draft, {}, seed), seed, {})
+    problem = problem_of(texts)
     assert [o.name for o in problem.space.selected] == ["accuracy", "speed", "gain"]
     assert problem.rules[0].uses == {"mean_of_metrics"}
     assert "OpenEvolve maximizes the mean of all" in texts["problem.toml"]
@@ -300,9 +309,9 @@ def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path
     means = [sum(vector[:3]) / 3 for vector in programs]
     scalars = [problem.scalarize(vector) or 0.0 for vector in programs]
     assert sorted(range(40), key=means.__getitem__) == sorted(range(40), key=scalars.__getitem__)
-    declared = draft.written(rewards_of(draft, ["speed:min"], seed), seed)
+    declared = draft.texts(rewards_of(draft, {"speed": Direction.MINIMIZE}, seed), seed, {})
     assert "mean_of_metrics" not in declared["problem.toml"]
-    assert "[weights]" not in declared["problem.toml"]
+    assert problem_of(declared).weights is None
 
 
 def test_a_project_in_one_text_is_imported(tmp_path: Path) -> None:

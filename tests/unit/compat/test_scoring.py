@@ -9,11 +9,12 @@ import pytest
 
 from evaluators.evaluator import SandboxEvaluator
 from speciate.compat import read_directory
-from speciate.compat.draft import write
 from speciate.compat.rewards import after_trial, measured_in, rewards_of
 from speciate.domain.candidate import Evaluation
+from speciate.domain.objective import Direction
 from speciate.domain.problem import Problem
 from speciate.problems.loader import load_problem
+from speciate.problems.writing import write
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
 Import = Callable[..., Problem]
@@ -33,12 +34,13 @@ def named(problem: Problem, evaluation: Evaluation) -> dict[str, float]:
 
 @pytest.fixture
 def imported(strongest: SandboxEvaluator, tmp_path: Path) -> Import:
-    def make(kind: str, files: dict[str, str], *rewards: str, **changes: str) -> Problem:
+    def make(kind: str, files: dict[str, str], minimized: str = "", **changes: str) -> Problem:
         draft = read_directory(kind, made(tmp_path / "theirs", files, **changes))
         trial = draft.trial()
         artifacts = score(strongest, trial, trial.seed_program).artifacts
         draft, measured = after_trial(draft, artifacts), measured_in(artifacts)
-        write(draft.written(rewards_of(draft, rewards, measured), measured), tmp_path / "ours")
+        directions = {minimized: Direction.MINIMIZE} if minimized else {}
+        write(draft.texts(rewards_of(draft, directions, measured), measured, {}), tmp_path / "ours")
         return load_problem(tmp_path / "ours")
 
     return make
@@ -59,7 +61,7 @@ def test_a_cascade_of_openevolve_goes_on_where_its_threshold_is_reached(
 
 
 def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, strongest: SandboxEvaluator) -> None:
-    problem = imported("openevolve", OPENEVOLVE, "combined_score:max", "loss:min")
+    problem = imported("openevolve", OPENEVOLVE, "loss")
     stopped = score(strongest, problem, "def run(count):\n    return []\n")
     assert named(problem, stopped) == {"combined_score": 0, "loss": 3, "runs": 1}
     assert stopped.artifacts == {"not measured": "loss"}
@@ -70,7 +72,7 @@ def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, stronge
 
 
 def test_a_later_stage_that_raises_leaves_what_was_measured(imported: Import, strongest: SandboxEvaluator) -> None:
-    problem = imported("openevolve", OPENEVOLVE, "loss:min")
+    problem = imported("openevolve", OPENEVOLVE, "loss")
     late = score(strongest, problem, "def run(count):\n    return ['a'] * count\n")
     assert named(problem, late)["loss"] == 3
     assert "TypeError" in late.artifacts["stage 2"]
@@ -148,7 +150,7 @@ def test_an_evaluator_that_measures_nothing_fails_the_candidate(
 
 
 def test_a_script_of_shinka_says_what_is_correct(imported: Import, strongest: SandboxEvaluator) -> None:
-    problem = imported("shinka", SHINKA, "length:min")
+    problem = imported("shinka", SHINKA, "length")
     seed = score(strongest, problem, problem.seed_program)
     assert named(problem, seed) == {"length": 15, "correct": 1, "combined_score": -15}
     assert seed.artifacts == {"feedback": "walk less", "places": "6 of 6"}  # and nothing private

@@ -1,0 +1,120 @@
+"""Turn another system's directory into a problem, with what its user chooses and what its evaluator returned."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from speciate.compat.draft import Draft, mean_weights
+from speciate.compat.measuring import Measured
+from speciate.compat.rewards import SCORE, Directions, rewards_of
+from speciate.domain.errors import InvalidInputError, RuleError
+from speciate.domain.limits import Limits
+from speciate.domain.objective import Objective
+from speciate.domain.rule import parse_rule
+from speciate.domain.target import Target
+from speciate.domain.values import SLUG
+
+_MAX_SLUG: Final = 80
+_MAX_NAME: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The problem that a directory amounts to."""
+
+    draft: Draft
+    objectives: Sequence[Objective]
+    seed: Mapping[str, float]
+    """Rewards of the initial program by name."""
+    artifacts: Mapping[str, str]
+    """Artifacts of its evaluation, by label."""
+    files: Mapping[str, str]
+    """Files of the problem by name."""
+
+
+def adjusted(
+    draft: Draft,
+    *,
+    slug: str | None = None,
+    wall_s: float | None = None,
+    memory_mb: int | None = None,
+    limits: Sequence[str] = (),
+    requirements: Sequence[str] = (),
+) -> Draft:
+    """Return the directory with the options of the command line; None and nothing keep what it says."""
+    if slug is not None and (len(slug) > _MAX_SLUG or not re.fullmatch(SLUG, slug)):
+        raise InvalidInputError(
+            f"invalid slug {slug!r}.",
+            remedy=f"Pass lower-case words joined by hyphens, at most {_MAX_SLUG} characters.",
+        )
+    if slug is not None:
+        draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())
+    if requirements:
+        draft = replace(draft, packages=replace(draft.packages, demanded=tuple(requirements)))
+    return replace(
+        draft,
+        wall_s=draft.wall_s if wall_s is None else wall_s,
+        memory_bytes=draft.memory_bytes if memory_mb is None else memory_mb << 20,
+        limits=_limits_in(limits),
+    )
+
+
+def _limits_in(options: Sequence[str]) -> dict[str, float]:
+    limits: dict[str, float] = {}
+    for text in options:
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if name not in Limits.model_fields or not math.isfinite(number):
+            names = ", ".join(Limits.model_fields)
+            raise InvalidInputError(f"--limit is {text!r}.", remedy=f"Pass NAME=NUMBER with one of {names}.")
+        limits[name] = int(number) if number.is_integer() else number
+    return limits
+
+
+def settled(measured: Measured, directions: Directions, targets: Sequence[str] = ()) -> Converted:
+    """Return the problem with the directions and targets that the user names, else those of the other system."""
+    draft, seed, remarks = measured.draft, measured.seed, [*measured.draft.remarks]
+    for name in directions or (SCORE,):
+        if name not in seed and name in measured.artifacts:
+            raise InvalidInputError(
+                f"{name} is {measured.artifacts[name].strip()[:200]}: expected a finite number.",
+                remedy="Let the evaluator return a number, or raise an exception if the program fails.",
+            )
+    objectives = rewards_of(draft, directions, seed)
+    if measured.noise:
+        differing = ", ".join(sorted(measured.noise))
+        remarks.append(f"evaluations differ in {differing}: a target counts after three confirmations")
+    if maximized := [name for name in mean_weights(objectives) if not directions]:
+        remarks.append(
+            f"no metric has a declared direction: runs maximize the mean of {', '.join(maximized)}, as OpenEvolve does."
+            " If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
+        )
+    files = draft.texts(objectives, seed, measured.noise, _targets(targets, objectives))
+    return Converted(replace(draft, remarks=tuple(remarks)), objectives, seed, measured.artifacts, files)
+
+
+def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Target]:
+    """Return a target for each rule, and if there are several one that needs them all, which unlocks the problem."""
+    names = [objective.name for objective in objectives]
+    for rule in rules:
+        try:
+            parse_rule(rule, names)
+        except RuleError as error:
+            raise InvalidInputError(
+                f"--target {rule!r}: {error}.",
+                remedy=f'Pass rules such as "{names[0]} >= 1"; the evaluator returned {", ".join(names)}.',
+            ) from None
+    named: dict[str, str] = {}
+    for rule in dict.fromkeys(rules):
+        name = re.sub(r"\W+", "_", rule, flags=re.ASCII).strip("_")[: _MAX_NAME - 3]
+        named[name if name not in named else f"{name}_{len(named)}"] = rule
+    if len(named) > 1:
+        named["all_targets"] = " and ".join(f"({rule})" for rule in named.values())
+    return [Target(name=name, rule=rule, unlock=name == [*named][-1]) for name, rule in named.items()]

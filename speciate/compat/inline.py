@@ -1,0 +1,262 @@
+"""A problem from what lies there: a program and its evaluator, a directory, or the name of a bundled problem.
+
+Nothing is written. Names of the rewards become known when the evaluator scores the program, so that this is done first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from speciate.compat import Choice, read_directory
+from speciate.compat.conversion import adjusted, settled
+from speciate.compat.draft import PROBE, Draft, Objectives, problem_of
+from speciate.compat.folder import SCRIPT, read_plain
+from speciate.compat.measuring import Score, measured
+from speciate.compat.naming import LANGUAGES, UNPROMPTED, named_after
+from speciate.compat.reading import read_evaluated
+from speciate.compat.rewards import directions_of
+from speciate.compat.settings import CONFIG
+from speciate.domain.data_files import BINARY
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem
+from speciate.domain.suggestions import did_you_mean
+from speciate.domain.target import Target
+from speciate.problems.definition import bound_names, python_field_errors
+from speciate.problems.loader import FILE_NAME, known_problems, load_problem
+from speciate.problems.unreadable import UnreadableError
+from speciate.problems.writing import toml_text
+
+_REPEAT_WITHIN_S: Final = 1.0
+"""Evaluations that take longer are not repeated to see whether they differ."""
+_EXPECTED: Final = "Define evaluate(program_path), which returns a dict with combined_score, or a number."
+_SYSTEMS: Final = {
+    "shinka": ("initial", "evaluate.py"),
+    "skydiscover": ("initial_program", "evaluator/evaluator.py"),
+    "openevolve": ("initial_program", "evaluator.py"),
+}
+"""Program, without suffix, and evaluator of a directory, by system."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineProblem:
+    """A problem, and what its user should know about it."""
+
+    problem: Problem
+    seed: Mapping[str, float]
+    """Rewards of the seed program by name; empty if the problem was declared, and so nothing was evaluated."""
+    notes: tuple[str, ...] = ()
+
+
+def inline_problem(
+    program: Path | str | None,
+    evaluator: Path | str | None = None,
+    *,
+    score: Score,
+    config: Path | str | None = None,
+    maximize: Sequence[str] = (),
+    minimize: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    name: str | None = None,
+    include: Sequence[str] = (),
+    anyway: bool = False,
+    **adjustments: Any,
+) -> InlineProblem:
+    """Return the problem of a program and an evaluator.
+
+    Args:
+        program: A file; without an evaluator a directory, or the name of a bundled problem.
+        evaluator: A file with ``evaluate(program_path)`` as for OpenEvolve, ``evaluate(candidate, context)`` as for
+            problems of kind ``evaluator``, or a script as for ShinkaEvolve.
+        score: Evaluates the seed program.
+        config: OpenEvolve's ``config.yaml``; without a program, its folder is the directory.
+        maximize: Names of numbers that the evaluator returns. By default ``combined_score`` or the only number.
+        minimize: Likewise.
+        targets: Rules such as ``loss <= 0.1``, all to be met. By default any better value.
+        name: Slug of the problem.
+        include: Files to take although an import leaves them out.
+        anyway: Accept a seed program without a positive score.
+        adjustments: ``wall_s``, ``memory_mb``, ``limits`` and ``requirements`` of ``conversion.adjusted``.
+
+    Raises:
+        NotFoundError: Something named is not there.
+        InvalidInputError: The evaluator or the program does not work; says what, where and what to do.
+    """
+    directions = directions_of(maximize, minimize)
+    settings = None if config is None else _file(config, "configuration")
+    declared = None if evaluator is not None or program is None else _declared(Path(program))
+    if declared is not None:
+        if directions or targets or settings or name or include or any(adjustments.values()):
+            raise InvalidInputError(
+                f"{program} declares its objectives, targets and limits in {FILE_NAME}.",
+                remedy="Change them there, or give a program and an evaluator.",
+            )
+        return InlineProblem(load_problem(declared), {})
+    draft = adjusted(_draft(program, evaluator, settings, tuple(include)), slug=name, **adjustments)
+    found = measured(draft, score, anyway=anyway, repeat_within_s=_REPEAT_WITHIN_S)
+    converted = settled(found, directions, targets)
+    left_out = [f"{path} is left out: it {reason}" for path, reason in converted.draft.left_out.items()]
+    return InlineProblem(problem_of(converted.files), dict(converted.seed), (*converted.draft.remarks, *left_out))
+
+
+def _declared(path: Path) -> Path | None:
+    """Return the directory of a declared or bundled problem; None if the path is a directory of another system."""
+    if path.is_dir():
+        return path if (path / FILE_NAME).is_file() else None
+    if path.name == FILE_NAME and path.is_file():
+        return path.parent
+    known = known_problems()
+    if str(path) in known:
+        return known[str(path)]
+    if path.is_file():
+        raise InvalidInputError(f"{path} is a program without an evaluator.", remedy=f"Name both files. {_EXPECTED}")
+    raise NotFoundError(
+        f"there is no {path}: expected a program, a directory or a bundled problem.",
+        remedy=did_you_mean(str(path), known) or f"Bundled problems: {', '.join(known)}.",
+    )
+
+
+def _draft(
+    program: Path | str | None, evaluator: Path | str | None, config: Path | None, include: tuple[str, ...]
+) -> Draft:
+    if program is None and evaluator is None and config is None:
+        raise InvalidInputError("no program is named.", remedy=f"Name a program and an evaluator. {_EXPECTED}")
+    if program is None or evaluator is None:
+        folder = Path(program) if program is not None else (config or _file(str(evaluator), "evaluator")).parent
+        return _named(_in_directory(folder, config, include), folder)
+    path, script = _file(program, "program"), _file(evaluator, "evaluator")
+    choice = Choice(str(path), script.name, config, include)
+    return _named(_read(_system_of(script), script.parent, choice), script.parent)
+
+
+def _in_directory(folder: Path, config: Path | None, include: tuple[str, ...]) -> Draft:
+    for system, (stem, script) in _SYSTEMS.items():
+        if (folder / script).is_file() and any((folder / f"{stem}{end}").exists() for end in (".py", "", *LANGUAGES)):
+            choice = Choice(config=config, include=include)
+            return _read(system if "/" in script else _system_of(folder / script), folder, choice)
+    expected = ", ".join(f"{stem}.py and {script}" for stem, script in _SYSTEMS.values())
+    raise NotFoundError(
+        f"{folder} holds no problem: expected {FILE_NAME}, or {expected}.",
+        remedy="Name the files: first the program, then the evaluator.",
+    )
+
+
+def _read(system: str, folder: Path, choice: Choice) -> Draft:
+    if system == "speciate":
+        return _read_own(folder, choice)
+    draft = read_directory(system, folder, choice)
+    if draft.undeclared is Objectives.MEAN and choice.config is None and not (folder / CONFIG).exists():
+        # Only who configures OpenEvolve expects its rule that the mean of all numbers counts.
+        return replace(draft, undeclared=Objectives.SCORE)
+    return draft
+
+
+def _named(draft: Draft, folder: Path) -> Draft:
+    slug, title = named_after(folder, "")
+    remarks = tuple(remark for remark in draft.remarks if remark != UNPROMPTED and "no config.yaml" not in remark)
+    return replace(draft, slug=slug, title=title, remarks=remarks)
+
+
+def _file(path: Path | str, what: str) -> Path:
+    if not Path(path).is_file():
+        kind = "a directory" if Path(path).is_dir() else "not there"
+        raise NotFoundError(f"the {what} {path} is {kind}: expected a file.", remedy="Check the path.")
+    return Path(path)
+
+
+def _system_of(script: Path) -> str:
+    """Return whose contract an evaluator follows.
+
+    Raises:
+        InvalidInputError: It is not Python, or follows none.
+    """
+    try:
+        text = read_plain(script.parent, script.name)
+    except UnreadableError as error:
+        raise InvalidInputError(f"{script} {error}.", remedy=_EXPECTED) from None
+    if mistakes := python_field_errors(text, where=script.name):
+        place = f":{mistakes[0].line}" if mistakes[0].line else ""
+        raise InvalidInputError(
+            f"{script}{place} {mistakes[0].message}.", remedy=f"Evaluators are written in Python. {_EXPECTED}"
+        )
+    tree = ast.parse(text)
+    if "run_shinka_eval" in text or "--results_dir" in text:
+        return "shinka"
+    if "--output-file" in text:
+        return "alphaevolve"
+    functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    if not {"evaluate", "evaluate_stage1"} & (bound_names(tree) | functions.keys()):
+        there = f"defines {', '.join(functions)}" if functions else "defines no function"
+        raise InvalidInputError(f"{script} {there}: expected 'evaluate'.", remedy=_EXPECTED)
+    own = "evaluate" in functions and _required(functions["evaluate"].args) == _CANDIDATE_AND_CONTEXT
+    return "speciate" if own else "openevolve"
+
+
+_CANDIDATE_AND_CONTEXT: Final = 2
+
+
+def _required(arguments: ast.arguments) -> int:
+    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnDraft(Draft):
+    """A program with an evaluator of kind ``evaluator``, which drives it from another process."""
+
+    def texts(
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target] = (),
+    ) -> dict[str, str]:
+        evaluator = self.options["evaluator"]
+        beside = {name: text for name, text in self.files.items() if name not in (self.seed, evaluator)}
+        texts = [name for name, text in beside.items() if "/" not in name and not text.startswith(BINARY)]
+        files = texts if len(texts) <= _MAX_FILES else []
+        definition = Draft._definition(self, objectives, seed, noise, targets) | {
+            "kind": "evaluator",
+            "files": files,
+            "data_files": [name for name in beside if name not in files],
+        }
+        probe = _PROBE if tuple(objectives) == (PROBE,) else ""
+        script = {SCRIPT: self.files[evaluator] + probe, self.seed: self.files[self.seed]}
+        return {FILE_NAME: toml_text(definition, {}), **script, **beside}
+
+
+def _read_own(folder: Path, choice: Choice) -> _OwnDraft:
+    read = read_evaluated(
+        folder, choice, "", seeds=("initial_program",), evaluator="evaluator.py", without=CONFIG, description=""
+    )
+    return _OwnDraft(**{field.name: getattr(read, field.name) for field in fields(Draft)})
+
+
+_PROBE: Final = f'''
+
+
+def _speciate_probe(evaluate):
+    import inspect
+
+    async def probe(candidate, context):
+        rewards = evaluate(candidate, context)
+        if inspect.isawaitable(rewards):
+            rewards = await rewards
+        if not isinstance(rewards, dict):
+            rewards = {{"score": float(rewards)}}
+        for name, value in rewards.items():
+            finite = isinstance(value, int | float) and abs(value) < float("inf")
+            context.note(*(("other metrics", f"{{name}} = {{value}}") if finite else (name, value)))
+        return {{"{PROBE.name}": 0}}
+
+    return probe
+
+
+evaluate = _speciate_probe(evaluate)
+'''
+"""Makes an evaluator say which numbers it returns, whatever the problem declares."""
+_MAX_FILES: Final = 64
+"""Most files of an evaluator; a problem shares further ones with its candidates."""

@@ -1,0 +1,165 @@
+"""Score an initial program to find its metrics, or say why it has none and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from speciate.compat.draft import Draft
+from speciate.compat.folder import INCLUDABLE
+from speciate.compat.naming import UNPROMPTED
+from speciate.compat.rewards import after_trial, measured_in, noise_of
+from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.numbers import short_number
+from speciate.domain.problem import Problem
+from speciate.problems.definition import stray_marker_note
+from speciate.prompts.evolve_blocks import find_blocks
+from speciate.runs.silent_failure import FALLBACK_ADVICE, METRIC_LISTS, reported_error, stated_failure
+
+Score = Callable[[Problem, Sequence[int]], Sequence[Evaluation]]
+"""Function that evaluates the seed program of a problem, once with each seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What an initial program scores."""
+
+    draft: Draft
+    """The directory with what its evaluation has shown."""
+    seed: Mapping[str, float]
+    """Metrics by name."""
+    noise: Mapping[str, float]
+    """Spread of every metric that differs between evaluations."""
+    artifacts: Mapping[str, str]
+    """Artifacts of the first evaluation, by label."""
+
+
+def measured(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s: float = 60.0) -> Measured:
+    """Score the initial program once, and twice more if that took no longer than ``repeat_within_s``.
+
+    ``anyway`` accepts a program without a positive score.
+
+    Raises:
+        InvalidInputError: It cannot be scored, or its scores look like a failure; says why and what to do.
+    """
+    trial = draft.trial()
+    if not trial.seed_program.strip():
+        raise InvalidInputError(f"{draft.seed} is empty: nothing to score.")
+    (evaluation,) = score(trial, [0])
+    if _writes_beside(evaluation):
+        remark = "the evaluator writes into its own folder: each evaluation has a copy of it, in tier A"
+        options = {**draft.options, "writes_beside": True}
+        copying = replace(draft, options=options, remarks=(*draft.remarks, remark))
+        (again,) = score(copying.trial(), [0])
+        if not _writes_beside(again):
+            draft, trial, evaluation = copying, copying.trial(), again
+    require_success(draft, evaluation)
+    seed = measured_in(evaluation.artifacts)
+    if not anyway:
+        _require_scores(draft, seed, evaluation)
+    # A metric may be missing from one evaluation, and two evaluations may differ.
+    further = score(trial, [1, 2]) if evaluation.wall_s <= repeat_within_s else []
+    for again in further:
+        require_success(draft, again)
+    metrics = [seed, *(values for again in further if (values := measured_in(again.artifacts)))]
+    seed = {name: value for values in reversed(metrics) for name, value in values.items()}
+    draft = after_trial(draft, evaluation.artifacts)
+    sentinel = _SENTINEL if {*seed.values()} == {-1.0} else ""
+    notes = filter(None, (_marker_note(draft.seed, trial.seed_program), sentinel))
+    return Measured(
+        replace(draft, remarks=(*draft.remarks, *notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
+    )
+
+
+def _marker_note(name: str, program: str) -> str:
+    whole = "" if find_blocks(program) else f"{name} has no EVOLVE-BLOCK markers: the whole program may change"
+    return stray_marker_note(program) or whole
+
+
+_LIMITS: Final = {
+    "wall_limit": "Raise the limit with --wall-s.",
+    "cpu_limit": "Raise the limit with --wall-s, or with --limit cores=N if the program computes with several cores.",
+    "memory_limit": "Raise the limit with --memory-mb.",
+}
+"""Remedies of exceeded limits, by reason of the failure."""
+_SENTINEL: Final = "every score is -1, which some evaluators give instead of an error: let yours raise it, to be sure"
+_NOT_WRITABLE: Final = re.compile(r"Read-only file system: '(?:/tmp/data/|[^/'\n])")
+"""An error in the folder of the evaluator, which is its working folder, too."""
+_LONG_TRIAL_S: Final = 60.0
+
+
+def _writes_beside(evaluation: Evaluation) -> bool:
+    """Return True if the evaluation reports that it cannot write into the folder of the evaluator."""
+    detail = () if evaluation.failure is None else (evaluation.failure.detail,)
+    return any(_NOT_WRITABLE.search(text) for text in (*detail, *evaluation.artifacts.values()))
+
+
+def require_success(draft: Draft, evaluation: Evaluation) -> None:
+    if evaluation.failure is not None:
+        raise InvalidInputError(
+            _failure_message(draft, evaluation.failure, evaluation), remedy=_remedy(draft, evaluation)
+        )
+
+
+def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
+    """Reject an initial program that scores 0 everywhere, or nothing positive while the evaluator states a failure.
+
+    That is an exception, a field for errors, or a program that is not correct. Words in a log are none, and a negative
+    score is usual for a loss. Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an
+    error.
+    """
+    rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
+    if any(value > 0 for value in rated):
+        return
+    texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
+    error = stated_failure(texts, evaluation.tier)
+    if error is None and any(seed.values()) and seed.get("correct") != 0:
+        return
+    scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
+    context = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
+    if error is not None and error.certain:
+        context = f"{error.line}\n"
+    specific = error is not None and error.remedy != FALLBACK_ADVICE and not _left_out(draft, texts)
+    remedy = error.remedy if error is not None and specific else _remedy(draft, evaluation)
+    raise InvalidInputError(
+        f"the evaluator gives {draft.seed} no positive score ({scores})"
+        + (f" and reports:\n{context}" if context else "."),
+        remedy=f"{remedy} If these scores are right, pass --anyway.",
+    )
+
+
+def _failure_message(draft: Draft, failure: Failure, evaluation: Evaluation) -> str:
+    texts = evaluation.artifacts
+    details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in texts.items())]).strip()
+    return f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{details}\n"
+
+
+def _left_out(draft: Draft, texts: Mapping[str, str]) -> str:
+    """Return why files that the texts of a failed evaluation name were left out, and how to include them."""
+    report = "\n".join(texts.values())
+    sentences = []
+    for path, reason in draft.left_out.items():
+        name = path.rpartition("/")[2]
+        module = re.escape(name.removesuffix(".py"))
+        if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])|No module named '?(?:\w+\.)*{module}\b", report):
+            remedy = f" Take it with --include {path}." if reason in INCLUDABLE else ""
+            sentences.append(f"{path} was left out: it {reason}.{remedy}")
+    return " ".join(sentences)
+
+
+def _remedy(draft: Draft, evaluation: Evaluation) -> str:
+    notes = "".join(f"{remark}. " for remark in draft.remarks if remark != UNPROMPTED)
+    if evaluation.failure is not None and evaluation.failure.reason in _LIMITS:
+        return f"{_LIMITS[evaluation.failure.reason]} {notes}".strip()
+    texts = dict(evaluation.artifacts)
+    if evaluation.failure is not None:
+        texts = {"detail": evaluation.failure.detail, **texts}
+    if missing := _left_out(draft, texts):
+        return missing
+    error = reported_error(texts, evaluation.tier)
+    if error is not None:
+        return error.remedy
+    return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

@@ -1,0 +1,145 @@
+"""Problems from a program and an evaluator, without a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from evaluators.evaluator import SandboxEvaluator
+from speciate.compat.inline import InlineProblem, inline_problem
+from speciate.domain.candidate import Evaluation
+from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.problems.loader import load_problem
+from speciate.problems.writing import problem_texts, write
+from tests.unit.compat.corpus import CORPUS, Entry
+from tests.unit.compat.directories import OPENEVOLVE, made
+
+Inline = Callable[..., InlineProblem]
+PROGRAM = "# EVOLVE-BLOCK-START\ndef run():\n    return 3\n# EVOLVE-BLOCK-END\n"
+
+
+@pytest.fixture
+def inline(strongest: SandboxEvaluator) -> Inline:
+    def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+        return strongest.evaluate(problem, [problem.seed_program] * len(seeds), seeds=list(seeds))
+
+    def make(*paths: object, **options: object) -> InlineProblem:
+        return inline_problem(*paths, score=score, **options)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.mark.parametrize("entry", CORPUS.values(), ids=CORPUS)
+def test_a_seed_scores_as_outside(inline: Inline, strongest: SandboxEvaluator, tmp_path: Path, entry: Entry) -> None:
+    if entry.writes and strongest.tier != "A":
+        pytest.skip("tier B lets nothing be written")
+    folder = made(tmp_path / "theirs", entry.files)
+    outside = entry.scored_outside(folder)
+    paths = (folder,) if entry.folder else (folder / entry.program, folder / entry.evaluator)
+    found = inline(*paths)
+    assert {name: found.seed[name] for name in outside} == pytest.approx(outside, rel=1e-12)
+    assert [o.directed for o in found.problem.space.selected] == list(entry.objectives)
+    (scored,) = strongest.evaluate(found.problem, [found.problem.seed_program], seeds=[5])
+    assert scored.rewards == tuple(found.seed[name] for name in found.problem.space.names)
+    write(problem_texts(found.problem), tmp_path / "ours")
+    assert load_problem(tmp_path / "ours") == found.problem
+
+
+def test_directions_targets_and_names_are_the_users(inline: Inline, tmp_path: Path) -> None:
+    evaluator = "def evaluate(path):\n    return {'combined_score': 0.5, 'loss': 2.0, 'gain': 3.0}\n"
+    folder = made(tmp_path / "theirs", {"a.py": PROGRAM, "judge.py": evaluator})
+    found = inline(
+        folder / "a.py",
+        folder / "judge.py",
+        minimize=["loss"],
+        maximize=["gain"],
+        targets=["loss <= 0.1", "gain >= 4"],
+        name="my-problem",
+        wall_s=7.0,
+    )
+    problem = found.problem
+    assert (problem.slug, problem.limits.wall_s, problem.kind) == ("my-problem", 7.0, ProblemKind.IN_PROCESS)
+    assert [o.directed for o in problem.objectives] == ["gain ↑", "loss ↓", "combined_score"]
+    assert {target.name: (target.rule, target.unlock) for target in problem.targets} == {
+        "loss_0_1": ("loss <= 0.1", False),
+        "gain_4": ("gain >= 4", False),
+        "all_targets": ("(loss <= 0.1) and (gain >= 4)", True),
+    }
+    assert problem.targets_met((4.0, 0.05, 0.0)) == 0b111
+
+
+def test_a_program_may_lie_elsewhere_and_a_configuration_too(inline: Inline, tmp_path: Path) -> None:
+    folder = made(tmp_path / "theirs", OPENEVOLVE)
+    (tmp_path / "mine.py").write_text(OPENEVOLVE["initial_program.py"].replace("0.5", "0.75"))
+    (tmp_path / "other.yaml").write_text("evaluator: {timeout: 9, cascade_evaluation: true}\n")
+    found = inline(tmp_path / "mine.py", folder / "evaluator.py", config=tmp_path / "other.yaml")
+    assert found.problem.limits.wall_s == 9
+    assert "0.75" in found.problem.seed_program
+    assert found.problem.data_files["initial_program.py"] == OPENEVOLVE["initial_program.py"]
+    assert inline(None, config=folder / "config.yaml").problem.limits.wall_s == 30
+
+
+def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp_path: Path) -> None:
+    assert inline("circle-packing-26").problem.slug == "circle-packing-26"
+    write(problem_texts(inline("sorting-network-8").problem), tmp_path / "mine")
+    assert inline(tmp_path / "mine").problem.slug == "sorting-network-8"
+    with pytest.raises(InvalidInputError, match=r"mine declares its objectives.*problem\.toml"):
+        inline(tmp_path / "mine", targets=["depth <= 3"])
+
+
+@pytest.mark.parametrize(
+    ("program", "evaluator", "message"),
+    [
+        (PROGRAM, "def evaluate(path:\n", r"judge\.py:1 does not compile as Python.*Evaluators are written in Python"),
+        (PROGRAM, "import os\n\ndef score(path):\n    return 1\n", r"judge\.py defines score: expected 'evaluate'"),
+        (PROGRAM, "def evaluate(path):\n    print('score 3')\n", r"returned NoneType: expected a dict, or a number"),
+        (PROGRAM, "def evaluate(path):\n    return {}\n", "measured no number"),
+        (PROGRAM, "def evaluate(path):\n    return {'a': 1, 'b': 2}\n", "returned a, b, and no combined_score"),
+        (
+            PROGRAM,
+            "def evaluate(path):\n    return {'combined_score': float('nan')}\n",
+            r"no number.*combined_score\nnan",
+        ),
+        (
+            PROGRAM,
+            "def evaluate(path):\n    return {'combined_score': '1', 'n': 2}\n",
+            "combined_score is 1: expected a finite number",
+        ),
+        (PROGRAM, "def evaluate(path):\n    while True: pass\n", r"timeout \(wall_limit\).*--wall-s"),
+        (PROGRAM, "import jaxxy\ndef evaluate(path):\n    return 1\n", "package of jaxxy to `requirements`"),
+        ("x = 1\n", _CALLS := "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n", "'run'"),
+        ("def run(:\n", _CALLS, r"initial\.py:1.*does not compile as Python"),
+        ("", _CALLS, "is empty: nothing to score"),
+        ("# EVOLVE-BLOCK-START\n", _CALLS, "EVOLVE-BLOCK-START without"),
+    ],
+)
+def test_what_does_not_work_is_named_with_its_place_and_remedy(
+    inline: Inline, tmp_path: Path, program: str, evaluator: str, message: str
+) -> None:
+    folder = made(tmp_path / "p", {"initial.py": program, "judge.py": evaluator})
+    with pytest.raises(SpeciateError, match=f"(?s){message}"):
+        inline(folder / "initial.py", folder / "judge.py", wall_s=2.0)
+
+
+def test_what_is_not_there_is_named(inline: Inline, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(PROGRAM)
+    for paths, message in {
+        (tmp_path / "a.py", tmp_path / "no.py"): r"the evaluator .*no\.py is not there",
+        (tmp_path / "a.py", tmp_path): "is a directory: expected a file",
+        (tmp_path,): r"holds no problem: expected problem\.toml, or initial\.py and evaluate\.py",
+        ("circle-packing-62",): "Did you mean 'circle-packing-32'",
+    }.items():
+        with pytest.raises(NotFoundError, match=message):
+            inline(*paths)
+    with pytest.raises(InvalidInputError, match=r"a\.py is a program without an evaluator"):
+        inline(tmp_path / "a.py")
+
+
+def test_a_program_without_marks_may_change_everywhere(inline: Inline, tmp_path: Path) -> None:
+    evaluator = "def evaluate(path):\n    return 1.5\n"
+    folder = made(tmp_path / "p", {"initial.py": "def run():\n    return 3\n", "judge.py": evaluator})
+    notes = inline(folder / "initial.py", folder / "judge.py").notes
+    assert notes == ("initial.py has no EVOLVE-BLOCK markers: the whole program may change",)
