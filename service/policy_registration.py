@@ -108,7 +108,7 @@ def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, Clie
 
 
 def _context(app_state: AppState) -> ClientContext:
-    return ClientContext(app_state.settings.network, app_state.stores.policy_keys.open)
+    return ClientContext.of(app_state.settings, app_state.stores.policy_keys.open)
 
 
 async def _timed(ask: Callable[[], str], app_state: AppState) -> PingResult:

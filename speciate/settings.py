@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from functools import lru_cache
 from ipaddress import ip_address
@@ -23,7 +24,7 @@ from pydantic import (
 
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.validation import validation_message
-from speciate.domain.values import SLUG, WEB_ADDRESS
+from speciate.domain.values import IDENTIFIER, SLUG, WEB_ADDRESS
 from speciate.egress.network import AllowedNetworks
 from speciate.egress.sealing import Sealer, split_keys
 
@@ -37,6 +38,8 @@ KEEP_ALIVE_S: Final = 75
 
 A server that gives up first may close a connection on which a request is on its way, which then gets no response.
 """
+ANY_COMMAND: Final = "*"
+"""Entry of ``agent_commands`` that allows every command."""
 UNSAFE: Final = "unsafe"
 """The sandbox tier without containment."""
 
@@ -86,6 +89,15 @@ def _days_or_never(days: float) -> float:
 
 def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
     return AllowedNetworks.of(entries).allowed
+
+
+def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
+    for command in commands:
+        try:
+            shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"{command!r}: {error}") from None
+    return commands
 
 
 def _secret_keys(value: SecretStr) -> SecretStr:
@@ -140,6 +152,11 @@ class Settings(BaseModel):
     allowed_networks: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_networks)] = ()
     """Non-public addresses that policies and webhooks may use: networks, addresses, host names, and the words
     ``loopback`` and ``private``."""
+    agent_commands: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_commands)] = ()
+    """Commands that policies of kind ``command`` may run here, exactly as registered, outside the sandbox; ``*`` allows
+    every command to everyone who may register policies."""
+    agent_environment: Annotated[tuple[Annotated[str, Field(pattern=IDENTIFIER)], ...], BeforeValidator(_entries)] = ()
+    """Variables that these commands receive besides ``HOME``, ``PATH`` and the like."""
     project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
     """Project that clients use unless their token determines it."""
     rate_limit: float = Field(default=50.0, ge=0, le=10**6)

@@ -144,7 +144,7 @@ def keep(lease: Lease) -> Iterator[None]:
 @cache
 def executor() -> WorkExecutor:
     work = stores().work
-    clients = ClientPool(ClientContext(settings().network, stores().policy_keys.open), counters())
+    clients = ClientPool(ClientContext.of(settings(), stores().policy_keys.open), counters())
     return WorkExecutor(
         work=work,
         signals=stores().signals,

@@ -118,6 +118,8 @@ class Rollout:
     """Model that wrote it, as its author names it."""
     estimated_tokens: int = 0
     """Those of its tokens that the endpoint did not report."""
+    cost: float | None = None
+    """US dollars as the policy reports them, booked as the prompt tokens are; None to compute them from its price."""
 
     @property
     def tokens(self) -> int:

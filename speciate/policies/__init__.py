@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Modules are imported when first used: the command line shows the names, and a worker that mutates programs needs no
 # HTTP client.
 KINDS: Final[dict[str, str]] = {
+    "command": "speciate.policies.command",
     "embedded": "speciate.policies.embedded",
     "external": "speciate.policies.external",
     "openai_compatible": "speciate.policies.openai_compatible",

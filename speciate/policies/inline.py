@@ -1,10 +1,12 @@
-"""Make policies of models that were not registered: ``PROVIDER/NAME``, or the address of a server."""
+"""Make policies of models and agents that were not registered: ``PROVIDER/NAME``, an address, or a command."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -29,6 +31,13 @@ _ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
 _OF_THE_SERVICE: Final = {"api_key_id": None, "served": None, "checkpoint_digest": None}
 """Fields of a registered policy that its definition did not hold."""
 _MOST_SHOWN: Final = 10
+_REPORTING: Final = {
+    ("claude",): ("--output-format", "json"),
+    ("codex", "exec"): ("--json", "--skip-git-repo-check"),
+    ("gemini",): ("--output-format", "json"),
+    ("opencode", "run"): ("--format", "json"),
+}
+"""Arguments with which agents report tokens and cost in JSON; the folder of a request is no git repository."""
 
 
 class PolicyRegistry(Protocol):
@@ -70,10 +79,36 @@ def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Po
     return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
 
 
-def register(registry: PolicyRegistry, models: Sequence[str]) -> dict[str, float]:
-    """Register models given as ``MODEL`` or ``MODEL=WEIGHT``; return the weights of the policy versions by name.
+def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
+    """Return the policy of a command that reads prompts on standard input, such as ``claude -p`` or ``codex exec``.
 
-    The key is sealed with the policy. Without one in the environment the key of an earlier registration is used.
+    Paths of existing files become absolute, since the command runs in other folders. Known agents report tokens and
+    cost: they get the arguments for it.
+    """
+    from speciate.policies.command import split_command
+
+    try:
+        arguments = split_command(command)
+    except ValueError as error:
+        raise InvalidInputError(f"--agent: {error}.") from None
+    for known, added in _REPORTING.items():
+        if tuple(arguments[: len(known)]) == known:
+            arguments += [each for each in added if added[0] not in arguments]
+    arguments = [_absolute(each, is_program=not place) for place, each in enumerate(arguments)]
+    fields = {
+        "sampling": {"max_tokens": 32_000},
+        "timeout_s": 900.0,
+        "price": {},
+        "options": {"command": shlex.join(arguments)},
+    }
+    own = {"slug": _slug(command), "kind": "command", "model": Path(arguments[0]).name}
+    return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
+
+
+def register(registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = ()) -> dict[str, float]:
+    """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
+
+    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used.
 
     Raises:
         InvalidInputError: As for ``inline_policy``, or a model is repeated.
@@ -86,7 +121,7 @@ def register(registry: PolicyRegistry, models: Sequence[str]) -> dict[str, float
         if name in weights:
             raise InvalidInputError(f"--model {printable(model)} is repeated.")
         weights[name] = weight
-    return weights
+    return weights | {registry.add(agent_policy(command)).name: 1.0 for command in agents}
 
 
 def _registered(registry: PolicyRegistry, model: str) -> PolicyVersion:
@@ -135,6 +170,12 @@ def _source(model: str) -> _Source:
         raise InvalidInputError(f"--model {printable(model)}: the provider is missing.", remedy=near or _FORM)
     preset = provider_named(provider)
     return _Source(provider, preset, preset.base_url, name)
+
+
+def _absolute(argument: str, *, is_program: bool) -> str:
+    path = Path(argument)
+    named = "/" in argument if is_program else not argument.startswith("-")
+    return str(path.absolute()) if named and path.is_file() else argument
 
 
 def _only_model(source: _Source) -> str:

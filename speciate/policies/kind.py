@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from speciate.domain.policy import Policy
 from speciate.domain.validation import read_options
 from speciate.domain.values import Value
 from speciate.egress.network import LOOPBACK, AllowedNetworks
 from speciate.ports.policy import PolicyClient
+from speciate.settings import ANY_COMMAND, Settings
 
 KEY_VARIABLE_PREFIX: Final = "POLICY_KEY"
 """Prefix of the environment variables that a policy may name for its API key. Without it a policy could send any other
@@ -29,10 +31,21 @@ class ClientContext:
     """Networks that a client may contact; None for an address that the operator configured."""
     key_of: Callable[[str], str] | None = None
     """Return the API key stored under an id; raises ``UnavailableError``."""
+    commands: tuple[str, ...] = ()
+    """Commands that policies may run on this machine; ``*`` allows every one."""
+    variables: tuple[str, ...] = ()
+    """Environment variables that these commands receive besides those of every user."""
+
+    @classmethod
+    def of(cls, settings: Settings, key_of: Callable[[str], str]) -> Self:
+        return cls(settings.network, key_of, settings.agent_commands, settings.agent_environment)
+
+    def allows(self, command: Sequence[str]) -> bool:
+        return any(each == ANY_COMMAND or shlex.split(each) == [*command] for each in self.commands)
 
 
-STANDALONE: Final = ClientContext()
-"""Context of a program without an installation: public addresses and loopback, no stored keys."""
+STANDALONE: Final = ClientContext(commands=(ANY_COMMAND,))
+"""Context of a program without an installation: public addresses and loopback, no stored keys, any command."""
 
 
 @dataclass(frozen=True)

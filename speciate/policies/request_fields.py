@@ -106,11 +106,13 @@ def joined(results: Sequence[SampleResult]) -> SampleResult:
     answered = [completion for completion in completions if completion.finish_reason != REFUSED]
     billed = sum(completion.tokens for completion in completions if completion.finish_reason == REFUSED)
     first, *rest = answered or completions[:1]
+    costs = [result.cost for result in results if result.cost is not None]
     return SampleResult(
         completions=(replace(first, tokens=billed + (first.tokens if answered else 0)), *rest),
         prompt_tokens=sum(result.prompt_tokens for result in results),
         latency_s=max(result.latency_s for result in results),
         estimated_tokens=sum(result.estimated_tokens for result in results),
+        cost=sum(costs) if costs else None,
     )
 
 

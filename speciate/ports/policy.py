@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from speciate.domain.candidate import Individual
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.charge import Charge
+from speciate.domain.policy import Policy, PolicyRole, Price
+from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion, Prompt
 
 
@@ -37,6 +39,7 @@ class SampleRequest:
     # Answers that are requested at the same time to change the same first parent: by earlier requests of the batch, and
     # by the lanes before this one.
     earlier: int = 0
+    problem: Problem | None = field(default=None, compare=False)  # for policies that write files
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,18 @@ class SampleResult:
     prompt_tokens: int = 0
     latency_s: float = 0.0  # duration of the request in seconds
     estimated_tokens: int = 0  # those of all tokens that the endpoint did not report
+    cost: float | None = None  # US dollars as the policy reports them; None to compute them from its price
 
     @property
     def tokens(self) -> int:
         """Total tokens charged for the request."""
         return self.prompt_tokens + sum(completion.tokens for completion in self.completions)
+
+    def charge(self, price: Price | None) -> Charge:
+        cost = self.cost
+        if cost is None:
+            cost = 0.0 if price is None else price.cost(self.prompt_tokens, self.tokens - self.prompt_tokens)
+        return Charge(self.tokens, cost, self.estimated_tokens)
 
 
 class PolicyClient(Protocol):

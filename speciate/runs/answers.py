@@ -54,6 +54,7 @@ def read_answers(
                     version=wrote,
                     advice=plan.advice,
                     estimated_tokens=result.estimated_tokens if position == 0 else 0,
+                    cost=result.cost if position == 0 or result.cost is None else 0.0,
                 )
             )
             proposals.extend(children)

@@ -115,7 +115,9 @@ def record_proposals(
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
         price = context.policies(rollout.role)[rollout.policy].policy.price
-        if price is not None:
+        if rollout.cost is not None:
+            progress.cost += rollout.cost
+        elif price is not None:
             progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)

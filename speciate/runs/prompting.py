@@ -182,6 +182,7 @@ def plan_requests(
             seed_program=problem.seed_program,
             keep_tokens=context.spec.keeps_tokens,
             relatives=partial(relatives.of, selection.parents[:1]),
+            problem=problem,
             earlier=lease.lane * int(lease.payload["answers"]) + taken[selection.parents[:1]],
         )
         taken[selection.parents[:1]] += answers

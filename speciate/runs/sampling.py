@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleResult
@@ -74,10 +73,7 @@ def sample(planned: Sequence[PlannedRequest], client_for: ClientFor, *, begins: 
             _sample_one(client, requests, results)
     except PolicyUnavailableError as error:
         for index, result in results.items():
-            written = result.tokens - result.prompt_tokens
-            price = planned[index].policy.price
-            cost = 0.0 if price is None else price.cost(result.prompt_tokens, written)
-            error.spent += Charge(result.tokens, cost, result.estimated_tokens)
+            error.spent += result.charge(planned[index].policy.price)
         raise
     return [result for _, result in sorted(results.items())]
 

@@ -49,6 +49,13 @@ class TestScriptedTemplate(PolicyClientConformance):
         return build_client(Policy.model_validate({"slug": "script", "kind": self.kind, "options": options}))
 
 
+class TestCommand(PolicyClientConformance):
+    kind = "command"
+
+    def make_client(self) -> PolicyClient:
+        return build_client(Policy(slug="echo", kind=self.kind, options={"command": "cat"}))
+
+
 class _OpenAICompatible(PolicyClientConformance):
     kind = "openai_compatible"
     prompt_format = "chat"
@@ -104,6 +111,13 @@ class TestEmbedded(PolicyClientConformance):
 
 
 def test_every_kind_is_covered() -> None:
-    suites = (TestProgramMutator, TestPolisher, TestScriptedTemplate, TestOpenAICompatibleChat, TestEmbedded)
+    suites = (
+        TestProgramMutator,
+        TestPolisher,
+        TestScriptedTemplate,
+        TestCommand,
+        TestOpenAICompatibleChat,
+        TestEmbedded,
+    )
     covered = {suite.kind for suite in suites} | {EXTERNAL}  # never asked
     assert covered == set(KINDS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from speciate.settings import Settings
 from tests.integration.service.conftest import Api, refused, scripted
 from tests.support.openai_endpoint import serve as openai_endpoint
 
 pytestmark = pytest.mark.servers
 
 REFUSED = [
-    ({"kind": "oracle"}, "Kinds: embedded, external, openai_compatible, polish, program_mutator, scripted"),
+    ({"kind": "oracle"}, "Kinds: command, embedded, external, openai_compatible, polish, program_mutator, scripted"),
     ({"options": {"completions": ["x"], "order": "up"}}, "options.order"),
     ({"options": {}}, "template"),
     ({"kind": "openai_compatible", "options": {}}, "base_url"),
@@ -87,3 +90,15 @@ def test_names_and_versions_that_would_lead_elsewhere_are_refused(api: Api) -> N
     assert "address of a form" in str(refused(answer, 422, "invalid-input"))
     api.post("/v1/policies", {"definition": scripted().definition()})
     refused(api.get("/v1/policies/scripted@١"), 404, "not-found")  # an Arabic digit
+
+
+def test_a_command_runs_only_if_the_operator_lists_it(settings: Settings, serve: Callable[..., Api]) -> None:
+    definition = {"slug": "agent", "kind": "command", "options": {"command": "cat -u"}}
+    closed = serve(settings)
+    told = refused(closed.post("/v1/policies", {"definition": definition}), 403, "forbidden")
+    assert "SPECIATE_AGENT_COMMANDS" in str(told)
+    closed.post("/v1/policies", {"definition": definition, "check": False})
+    refused(closed.post("/v1/policies/agent:ping"), 403, "forbidden")
+    listed = serve(settings.model_copy(update={"agent_commands": ("claude -p", "cat -u")}))
+    assert listed.post("/v1/policies", {"definition": definition}).status_code == 200
+    assert "cat is on this machine" in listed.post("/v1/policies/agent:ping").text

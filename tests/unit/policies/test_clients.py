@@ -21,7 +21,7 @@ def policy(kind: str, **options: Any) -> Policy:
 def test_an_unknown_kind_lists_the_known_ones() -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"unknown kind 'gpt'.*embedded, external, openai_compatible, polish, program_mutator, scripted",
+        match=r"unknown kind 'gpt'.*command, embedded, external, openai_compatible, polish, program_mutator, scripted",
     ):
         build_client(policy("gpt"))
 

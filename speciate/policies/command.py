@@ -1,0 +1,354 @@
+"""Sample from a program on this machine, such as a coding agent: one process for each completion (ADR 63).
+
+The program reads the prompt on standard input, in a new folder that holds the program to change. A file that it changes
+is its answer, else what it prints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from speciate.domain.charge import Charge
+from speciate.domain.errors import ForbiddenError, PolicyUnavailableError, SpeciateError
+from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, text_of
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import REFUSED, Completion
+from speciate.domain.values import MAX_PROGRAM_BYTES, Value
+from speciate.policies.agent_output import AgentOutput, read_output
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.mutators.answers import shown
+from speciate.policies.request_fields import joined, one_each
+from speciate.ports.interruption import interrupted
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.text import bounded, printable, prompt_tokens, token_bound
+from speciate.subprocesses import CommandLimits, CommandResult, run_command
+
+_PASSED: Final = re.compile(
+    r"HOME|PATH|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|LC_\w+|XDG_\w+|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|CLAUDE_CONFIG_DIR"
+    r"|CODEX_HOME"
+)
+"""Variables that tools need to find their configuration and the login in it; none of them is a secret."""
+_SECRET: Final = re.compile(
+    r"^--?[\w-]*(?:api-?key|secret|passw|auth-?token|access-?token)|\bsk-[\w-]{16,}", re.IGNORECASE
+)
+_LIMITED: Final = re.compile(
+    r"hit your .{0,30}limit|limit (?:reached|exceeded)|rate.?limit|too many requests|overloaded|quota|exhausted"
+    r"|credit balance|billing|payment",
+    re.IGNORECASE,
+)
+_BUSY_STATUS: Final = re.compile(r"\b(?:429|503|529)\b")
+"""Statuses in the text of a failure; in an answer they are numbers."""
+_LOGGED_OUT: Final = re.compile(
+    r"not logged in|\b(?:log|sign) ?in\b|authenticat|unauthorized|api.?key|credentials", re.IGNORECASE
+)
+_VERSIONED: Final = frozenset(
+    {"aider", "amp", "claude", "codex", "cursor-agent", "gemini", "goose", "opencode", "qwen"}
+)
+"""Programs that are known to answer ``--version`` and do nothing else then."""
+_VERSION_LIMITS: Final = CommandLimits(timeout_s=10.0, output_bytes=4000)
+_MOST_MESSAGE: Final = 600
+_SHORT: Final = 500
+"""An output that is shorter and has no code may be a notice of the agent instead of an answer."""
+_OVERHEAD_TOKENS: Final = 1000
+_MOST_READ: Final = 8 * MAX_PROGRAM_BYTES
+
+
+class CommandOptions(Value):
+    """Options of ``command``."""
+
+    command: str = Field(max_length=4000)
+    """Program and arguments, in quotes where they hold spaces; no shell reads them."""
+    concurrency: int = Field(default=2, ge=1, le=256)
+    """Processes at the same time, in each process of the service."""
+    max_output_bytes: int = Field(default=8 << 20, ge=1 << 10, le=1 << 28)
+    """Most bytes that it may print."""
+    max_folder_bytes: int = Field(default=256 << 20, ge=1 << 16, le=1 << 36)
+    """Most bytes that it may write to its folder."""
+    version: str | None = Field(default=None, max_length=200)
+    """Version that the program reported at registration."""
+
+    @field_validator("command")
+    @classmethod
+    def _is_command(cls, command: str) -> str:
+        split_command(command)
+        return command
+
+
+def split_command(command: str) -> list[str]:
+    """Return program and arguments; ``ValueError`` if there is no program, a quote is open, or a secret is in them."""
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"{error}: expected a command such as 'claude -p'") from None
+    if not arguments or not arguments[0]:
+        raise ValueError("the command is empty: expected one such as 'claude -p'")
+    if any(map(_SECRET.search, arguments)):
+        raise ValueError(
+            "an argument seems to be a secret, which others can read: expected a command that reads it from its"
+            " configuration, or from a variable that agent_environment names"
+        )
+    return arguments
+
+
+class CommandPolicy:
+    """Client of a program. Threads may share one instance."""
+
+    def __init__(self, policy: Policy, context: ClientContext = STANDALONE) -> None:
+        self._policy, self._context = policy, context
+        self._options = client_options(policy, CommandOptions)
+        self._command = split_command(self._options.command)
+        self._slots = threading.BoundedSemaphore(self._options.concurrency)
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        longest = self._policy.tokens_for(request.role)
+        return request.n * (prompt_tokens(request.prompt) + _OVERHEAD_TOKENS + longest)
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Answer every request, in order; they run concurrently.
+
+        Raises:
+            PolicyUnavailableError: The program cannot be started, is not allowed, or says that a limit is reached.
+        """
+        split = [one_each(request) for request in requests]
+        single = [one for each in split for one in each]
+        stop = threading.Event()
+        with ThreadPoolExecutor(max(1, min(len(single), self._options.concurrency)), "agent") as pool:
+            # Each thread reads from the context whether the work is interrupted.
+            futures = [pool.submit(copy_context().run, self._answer, request, stop) for request in single]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = next((error for each in futures if each.done() and (error := each.exception())), None)
+            if failed is not None:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+        if isinstance(failed, PolicyUnavailableError):
+            failed.spent += self._spent(futures)
+        if failed is not None:
+            raise failed
+        answers = (future.result() for future in futures)
+        return [joined([next(answers) for _ in each]) for each in split]
+
+    def ping(self) -> str:
+        version = self._version(self._located(ForbiddenError))
+        return f"{self._command[0]} is on this machine{f', {version}' if version else ''}"
+
+    def identify(self) -> Policy:
+        version = self._version(self._located(ForbiddenError))
+        more = {} if version is None else {"version": version}
+        return self._policy.model_copy(update={"options": {**self._policy.options, **more}})
+
+    def revalidate(self) -> None:
+        """Do nothing: the program is looked up for each request."""
+
+    def _spent(self, futures: Sequence[Future[SampleResult]]) -> Charge:
+        results = [each.result() for each in futures if each.done() and not each.cancelled() and not each.exception()]
+        return sum((each.charge(self._policy.price) for each in results), Charge())
+
+    def _located(self, refusal: type[SpeciateError] = PolicyUnavailableError) -> str:
+        """Return the path of the program; raise ``refusal`` unless the operator allows the command."""
+        if not self._context.allows(self._command):
+            raise refusal(
+                f"policy {self._policy.slug!r}: the operator does not allow the command {self._options.command!r}.",
+                remedy="Add it to the setting agent_commands (SPECIATE_AGENT_COMMANDS) of API and workers: it runs"
+                " there with their rights and outside the sandbox.",
+            )
+        if (path := shutil.which(self._command[0])) is None:
+            raise self._unavailable(
+                f"there is no program {self._command[0]!r} on this machine",
+                "Install it, or correct the command or PATH.",
+            )
+        return str(Path(path).absolute())
+
+    def _version(self, path: str) -> str | None:
+        if Path(path).name not in _VERSIONED:
+            return None
+        with TemporaryDirectory(prefix="speciate-agent-") as name:
+            result = run_command([path, "--version"], self._environment(name), _VERSION_LIMITS, directory=Path(name))
+        return printable(result.output.strip().partition("\n")[0])[:100] or None if result.status == 0 else None
+
+    def _answer(self, request: SampleRequest, stop: threading.Event) -> SampleResult:
+        def unwanted() -> bool:
+            return stop.is_set() or interrupted()
+
+        while not self._slots.acquire(timeout=0.2):
+            if unwanted():
+                raise self._unavailable("the request was interrupted")
+        started = time.monotonic()
+        try:
+            with TemporaryDirectory(prefix="speciate-agent-", ignore_cleanup_errors=True) as name:
+                folder = Workspace(Path(name), request)
+                result = run_command(
+                    [self._located(), *self._command[1:]],
+                    self._environment(str(folder.temporary)),
+                    CommandLimits(
+                        self._policy.timeout_s, self._options.max_output_bytes, self._options.max_folder_bytes
+                    ),
+                    directory=folder.path,
+                    folder=folder.root,
+                    text=f"{request.prompt.text()}\n\n{folder.note()}",
+                    give_up=unwanted,
+                )
+                changed = folder.answer()
+            if unwanted():
+                raise self._unavailable("the request was interrupted")
+        except OSError as error:
+            raise self._unavailable(f"{self._command[0]} cannot be started: {error.strerror or error}") from None
+        finally:
+            self._slots.release()
+        return replace(self._read(request, result, changed), latency_s=time.monotonic() - started)
+
+    def _read(self, request: SampleRequest, process: CommandResult, changed: str | None) -> SampleResult:
+        """Return the result of a process: the changed program, else its output, else why there is no answer.
+
+        Raises:
+            PolicyUnavailableError: The words of the agent mean that other requests will fail, too.
+        """
+        output = read_output(process.output)
+        result = self._measured(request, output)
+        failure = _failure(process, output)
+        notice = output.text.strip() if changed is None else ""
+        said = failure or (notice if len(notice) < _SHORT and "\n" not in notice else "")
+        if not process.exceeded and (remedy := self._remedy(said, failed=bool(failure))):
+            error = self._unavailable(_line(said), remedy)
+            error.spent = result.charge(self._policy.price)
+            raise error
+        (completion,) = result.completions
+        if changed is not None:
+            completion = replace(completion, text=changed)
+        elif failure:
+            advice = f"Run {self._command[0]} by hand with the prompt of this answer, or raise its limits."
+            completion = replace(completion, text=f"{_line(failure)}\n{advice}", finish_reason=REFUSED)
+        return replace(result, completions=(completion,))
+
+    def _remedy(self, said: str, *, failed: bool) -> str | None:
+        """Return what to do about a limit or a missing login; None if the words are about neither."""
+        if _LIMITED.search(said) or (failed and _BUSY_STATUS.search(said)):
+            return "Wait until the limit is lifted, then resume the run; fewer lanes or a lower concurrency help."
+        logged_out = _LOGGED_OUT.search(said)
+        return (
+            f"Log in with {self._command[0]} as the user of the workers, then resume the run." if logged_out else None
+        )
+
+    def _measured(self, request: SampleRequest, output: AgentOutput) -> SampleResult:
+        """Return the output with the reported tokens, or a bound of them.
+
+        An agent may take any number of tokens; those beyond the ceiling are reserved now, as far as the budget holds
+        them.
+        """
+        ceiling, reported = self.token_ceiling(request), output.prompt is not None
+        prompt = output.prompt if output.prompt is not None else prompt_tokens(request.prompt)
+        completion = output.completion if output.completion is not None else token_bound(output.text)
+        excess = prompt + completion - ceiling
+        if excess > 0 and not (reported and request.reserve(excess)):
+            prompt = min(prompt, ceiling)
+            completion = min(completion, ceiling - prompt)
+        estimated = 0 if reported else prompt + completion
+        return SampleResult((Completion(output.text, completion),), prompt, 0.0, estimated, output.cost)
+
+    def _environment(self, temporary: str) -> dict[str, str]:
+        passed = {
+            name: value
+            for name, value in os.environ.items()
+            if _PASSED.fullmatch(name) or name in self._context.variables
+        }
+        return {**passed, "TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
+
+    def _unavailable(self, message: str, remedy: str | None = None) -> PolicyUnavailableError:
+        return PolicyUnavailableError(f"policy {self._policy.slug!r}: {message.rstrip('.')}.", remedy=remedy)
+
+
+def _failure(process: CommandResult, output: AgentOutput) -> str:
+    """Return what failed; empty for a process with an answer."""
+    errors, text = process.errors.strip(), output.text.strip()
+    if process.exceeded:
+        return f"it {process.exceeded}"
+    if process.status:
+        ended = f"signal {-process.status}" if process.status < 0 else f"exit status {process.status}"
+        return f"{ended}: {output.error or errors or text[-_MOST_MESSAGE:]}"
+    return output.error or ("" if text else f"it printed nothing. {errors}")
+
+
+def _line(text: str) -> str:
+    return printable(bounded(text.strip(), _MOST_MESSAGE)).replace("\n", " ")
+
+
+class Workspace:
+    """Folder of one process, with the program to change."""
+
+    def __init__(self, root: Path, request: SampleRequest) -> None:
+        self.root, self.path, self.temporary = root, root / "program", root / "tmp"
+        self._problem: Problem | None = request.problem
+        program = request.parents[0].program if request.parents else request.seed_program
+        self._before: Mapping[str, str] = self._files_in(program) if program else {}
+        self.temporary.mkdir()
+        self.path.mkdir()
+        for name, text in self._before.items():
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode("utf-8", "replace"))
+
+    def note(self) -> str:
+        """Return what a prompt says about the folder."""
+        if not self._before:
+            return "Your working directory is empty. Print the answer; nobody can answer questions."
+        names = ", ".join(self._before)
+        return (
+            f"The program to change is in your working directory: {names}. Either edit it there, and its final content"
+            " is your answer, or print the answer as described above. Leave no other files behind. Nobody can answer"
+            " questions."
+        )
+
+    def answer(self) -> str | None:
+        """Return the changed program in the form of an answer; None if nothing changed."""
+        many = self._problem is not None and self._problem.many_files
+        names = [*self._before, *(self._new_files() if many else ())]
+        after = {name: text for name in names if (text := _text_of(self.path, name)) is not None}
+        if after.items() <= self._before.items():
+            return None
+        if not many:
+            (program,) = after.values()
+            return shown(program, is_python=self._problem is None or self._problem.is_python)
+        try:
+            return shown(text_of({**self._before, **after}), is_python=False)
+        except FilesError:
+            return shown(text_of({name: after.get(name, text) for name, text in self._before.items()}), is_python=False)
+
+    def _files_in(self, program: str) -> dict[str, str]:
+        return {PYTHON_MAIN: program} if self._problem is None else self._problem.files_in(program)
+
+    def _new_files(self) -> list[str]:
+        names: list[str] = []
+        for parent, folders, files in os.walk(self.path):
+            folders[:] = [folder for folder in folders if not folder.startswith((".", "__"))]
+            names += [(Path(parent) / file).relative_to(self.path).as_posix() for file in sorted(files)]
+        python = self._problem is not None and self._problem.is_python
+        return [name for name in names if name not in self._before and (MODULE_FILE.fullmatch(name) or not python)]
+
+
+def _text_of(folder: Path, name: str) -> str | None:
+    """Return the text of a regular file; a link could lead to any file of the user."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_READ).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+KIND: Final = PolicyKind(CommandPolicy, "a program on this machine that reads prompts, such as a coding agent")

@@ -1,0 +1,154 @@
+"""Run a command of the user within limits, and end everything that it started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+from uuid import uuid4
+
+_MARK: Final = "SPECIATE_COMMAND"
+"""Variable by which the descendants of a command are found, whatever session they are in."""
+_SHORTEST_POLL_S: Final = 0.005
+_LONGEST_POLL_S: Final = 0.1
+_FOLDER_POLL_S: Final = 1.0
+_MOST_FILE_BYTES: Final = 1 << 30
+"""Largest file that a command may write anywhere: a bound between two polls. Caches of tools are smaller."""
+_ERROR_BYTES: Final = 4000
+_MOST_ROUNDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLimits:
+    """Bounds of a command."""
+
+    timeout_s: float
+    output_bytes: int
+    """Most bytes on standard output, and on standard error."""
+    folder_bytes: int | None = None
+    """Most bytes in the folder; None for no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """Result of a command."""
+
+    status: int | None
+    """Exit status, negative for a signal; None if the command was ended for a limit."""
+    exceeded: str
+    """What it did wrong then, such as ``ran for more than 60 s``."""
+    output: str
+    errors: str
+    """End of standard error."""
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limits: CommandLimits,
+    *,
+    directory: Path | None = None,
+    folder: Path | None = None,
+    text: str = "",
+    give_up: Callable[[], bool] = lambda: False,
+) -> CommandResult:
+    """Run a command without a shell, with a text as standard input; kill its descendants when it ends.
+
+    Args:
+        command: Program and arguments.
+        environment: All of its variables.
+        limits: Bounds, beyond which it is killed.
+        directory: Its working directory; None for the current one.
+        folder: Folder whose size is bounded.
+        text: Standard input.
+        give_up: Return True to kill the command; called often.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+    mark = f"{_MARK}={uuid4()}"
+    # Files instead of pipes: a command need not read its input, and a descendant may keep its output open.
+    with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
+        given.write(text.encode("utf-8", "replace"))
+        given.seek(0)
+        variables = {**environment, _MARK: mark.partition("=")[2]}
+        process = subprocess.Popen(
+            command, cwd=directory, env=variables, stdin=given, stdout=output, stderr=errors, start_new_session=True
+        )
+        try:
+            if folder is not None:
+                with suppress(OSError):  # it has ended
+                    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
+            exceeded = _wait(process.pid, limits, (output, errors), folder, give_up)
+        finally:
+            _end(process, mark.encode())
+        status = None if exceeded else process.returncode
+        return CommandResult(status, exceeded, _tail(output, limits.output_bytes), _tail(errors, _ERROR_BYTES))
+
+
+def _wait(
+    pid: int, limits: CommandLimits, outputs: Sequence[IO[bytes]], folder: Path | None, give_up: Callable[[], bool]
+) -> str:
+    """Wait for the end of a process, which is not reaped; return the limit that it exceeded, or an empty text."""
+    started, poll_s, measured_at = time.monotonic(), _SHORTEST_POLL_S, 0.0
+    while True:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        now = time.monotonic()
+        if any(os.fstat(each.fileno()).st_size > limits.output_bytes for each in outputs):
+            return f"wrote more than {limits.output_bytes} bytes"
+        if folder is not None and limits.folder_bytes is not None and (ended or now - measured_at > _FOLDER_POLL_S):
+            measured_at = now
+            if _size(folder) > limits.folder_bytes:
+                return f"wrote files of more than {limits.folder_bytes} bytes"
+        if ended:
+            return ""
+        if now - started > limits.timeout_s:
+            return f"ran for more than {limits.timeout_s:g} s"
+        if give_up():
+            return "was interrupted"
+        time.sleep(poll_s)
+        poll_s = min(2 * poll_s, _LONGEST_POLL_S)
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes that the files of a folder take."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # removed meanwhile
+                total += (Path(parent) / name).lstat().st_blocks * 512
+    return total
+
+
+def _end(process: subprocess.Popen[bytes], mark: bytes) -> None:
+    # The process is not reaped yet, so the number of its group cannot have passed to another one.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for _ in range(_MOST_ROUNDS):
+        if not (left := [*_marked(mark)]):
+            return
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # ended, or of another user
+            if mark in entry.read_bytes().split(b"\0"):
+                yield int(entry.parent.name)
+
+
+def _tail(file: IO[bytes], most: int) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - most))
+    return file.read(most).decode("utf-8", "replace")
