@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from anyio import to_thread
@@ -47,15 +47,19 @@ THREADS: Final = 14
 """Threads for requests. With those of streams and live views, they stay within the database connections."""
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Return the application. It connects to the servers on startup."""
+Listen = Callable[[Callable[[UUID], None]], Coroutine[Any, Any, None]]
+"""Calls a function in the event loop with the id of every run that commits, until it is cancelled."""
+
+
+def create_app(settings: Settings, *, stores: Stores | None = None, listen: Listen | None = None) -> FastAPI:
+    """Return the application. It connects to the servers on startup, or uses given stores and commits."""
     check_exposure(settings)
     metrics = ServiceMetrics()
     app = FastAPI(
         title="Speciate",
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
-        lifespan=partial(_lifespan, settings, metrics),
+        lifespan=partial(_lifespan, settings, metrics, stores, listen),
         # FastAPI's documentation pages load scripts from another origin.
         docs_url=None,
         redoc_url=None,
@@ -103,8 +107,11 @@ def _text(secret: SecretStr | None) -> str | None:
 
 
 @asynccontextmanager
-async def _lifespan(settings: Settings, metrics: ServiceMetrics, app: FastAPI) -> AsyncIterator[None]:
-    stores = open_stores(settings, statement_s=settings.statement_s)
+async def _lifespan(
+    settings: Settings, metrics: ServiceMetrics, opened: Stores | None, listen: Listen | None, app: FastAPI
+) -> AsyncIterator[None]:
+    stores = opened or open_stores(settings, statement_s=settings.statement_s)
+    listen = listen or partial(listen_for_commits, _text(settings.redis_url) or "")
     hub = EventHub(stores)
     authenticator = Authenticator.of(settings, stores)
     seed_checks = SeedChecks(stores.redis, stores.celery)
@@ -137,7 +144,7 @@ async def _lifespan(settings: Settings, metrics: ServiceMetrics, app: FastAPI) -
     to_thread.current_default_thread_limiter().total_tokens = THREADS
     # Compile the templates in the background, once per process.
     asyncio.get_running_loop().run_in_executor(None, warm)
-    listener = asyncio.create_task(listen_for_commits(_text(settings.redis_url) or "", wake), name="commits")
+    listener = asyncio.create_task(listen(wake), name="commits")
     listener.add_done_callback(log_listener_failure)
     rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
     try:

@@ -46,7 +46,8 @@ class Authenticator:
 
     @classmethod
     def of(cls, settings: Settings, stores: Stores) -> Self:
-        url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
+        # Without Redis nothing is limited.
+        url = "unix:///" if settings.redis_url is None else settings.redis_url.get_secret_value()
         rate, burst = settings.rate_limit, settings.rate_burst
         return cls(
             stores,

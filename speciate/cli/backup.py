@@ -13,8 +13,8 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, command_group, examples
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
-from speciate.cli.servers import available_servers
 from speciate.domain.errors import ConflictError
+from speciate.local.servers import available_servers
 from speciate.storage.migrate import revision_of, upgrade
 from speciate.storage.stores import open_stores
 

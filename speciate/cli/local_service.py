@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import time
@@ -19,7 +20,6 @@ import httpx
 from pydantic import SecretStr
 
 from speciate import process_roots
-from speciate.cli.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, NotFoundError, UnavailableError
 from speciate.domain.policy import BUILT_IN
@@ -29,6 +29,8 @@ from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, Preload, make_data_dir
 from speciate.embedded.lock import require_no_holder
 from speciate.embedded.secret_key import with_own_secret_key
+from speciate.local.ownership import FOLDER
+from speciate.local.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.policies.bundled import checkpoints
 from speciate.ports.work import Queue
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
@@ -194,26 +196,18 @@ class LocalService:
             return
         self.servers = EmbeddedServers(self.settings.data_dir)
         endpoints = self.servers.start()
+        # Runs of killed commands go on here: no later command may pause them.
+        shutil.rmtree(self.settings.data_dir / FOLDER, ignore_errors=True)
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
         embedded = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
         self._embedded_database = "database_url" in embedded
         self.settings = self.settings.model_copy(update=embedded)
 
     def _migrate(self) -> None:
-        # Imported late: these are slow to load and rarely needed.
-        from speciate.storage.migrate import has_newest_schema
+        from speciate.storage.migrate import ensure_newest_schema
 
-        if has_newest_schema(_secret(self.settings.database_url)):
-            return
-        from speciate.storage.database import check_version, connect
-        from speciate.storage.migrate import upgrade
-
-        engine = connect(_secret(self.settings.database_url))
-        try:
-            check_version(engine)
-            upgrade(engine, data_dir=self.settings.data_dir if self._embedded_database else None)
-        finally:
-            engine.dispose()
+        data_dir = self.settings.data_dir if self._embedded_database else None
+        ensure_newest_schema(_secret(self.settings.database_url), data_dir=data_dir)
 
     def _start_processes(self) -> None:
         path = [str(process_roots.FOLDER), *filter(None, sys.path)]

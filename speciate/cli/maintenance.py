@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
-from speciate.cli.servers import connected_stores
 from speciate.domain.run import RunState
+from speciate.local.servers import connected_stores
 from speciate.settings import load_settings
 from speciate.storage.database import check_version
 from speciate.storage.runs.purge import PurgeStore

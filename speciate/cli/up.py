@@ -79,9 +79,9 @@ def up_command(
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
         from speciate.cli.local_service import LocalService
-        from speciate.cli.servers import announced_url
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
+        from speciate.local.servers import announced_url
         from speciate.settings import load_settings
 
         flags = {

@@ -33,19 +33,22 @@ class Connection:
     url: str
     token: str | None
     project: str | None = None
+    socket: str | None = None
 
     @classmethod
-    def to(cls, url: str | None, token: str | None, project: str | None = None) -> Connection:
+    def to(
+        cls, url: str | None, token: str | None, project: str | None = None, socket: str | None = None
+    ) -> Connection:
         """Return the connection for the given arguments, completed from the settings.
 
         Raises:
             ConfigurationError: The URL or the token is not valid.
         """
         settings = load_settings(url=url, token=token, project=project)
-        configured = settings.token.get_secret_value() if settings.token is not None else None
+        configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
-        return cls(_valid_url(settings.base_url), configured, settings.project)
+        return cls(_valid_url(settings.base_url), configured, settings.project, socket)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 @dataclass(frozen=True, repr=False)
 class Endpoints:
     """URLs of PostgreSQL for SQLAlchemy with psycopg 3 (`postgresql+psycopg://user:password@/database?host=/directory`)
-    and of Valkey for redis-py (`unix://:password@/directory/valkey.sock`).
+    and of Valkey for redis-py (`unix://:password@/directory/valkey.sock`), empty if only PostgreSQL runs.
     """
 
     database_url: str

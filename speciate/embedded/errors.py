@@ -42,11 +42,21 @@ class PasswordsLostError(EmbeddedServerError):
 class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
     """Another process runs its servers on this data directory."""
 
-    def __init__(self, data_dir: Path, pid: int | None) -> None:
+    def __init__(self, data_dir: Path, pid: int | None, shared_dir: Path | None = None) -> None:
+        """Name the process that holds the directory; ``shared_dir`` is the runtime directory of local commands."""
         holder = f"process {pid}" if pid else "the servers of a process that has ended, which are still stopping"
         remedy = f"Stop it (kill {pid})" if pid else "Try again in a few seconds"
+        if shared_dir is not None:
+            holder = f"a command that runs without a service{f', process {pid}' if pid else ''}"
+            remedy = "Wait until it ends, or stop it with Ctrl-C, which pauses its run"
         super().__init__(f"{data_dir} is in use by {holder}. {remedy}, or choose another directory with --data-dir.")
         self.pid = pid
+        self.runtime_dir = shared_dir
+
+    @property
+    def lasts(self) -> bool:
+        """False if the servers are stopping."""
+        return self.pid is not None or self.runtime_dir is not None
 
 
 class ServerStartError(EmbeddedServerError):

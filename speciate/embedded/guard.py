@@ -3,13 +3,14 @@
 Run as a script, `python -I -S guard.py`; it imports no other module of Speciate, so that it starts in about 40 ms. The
 parent (`processes.py`) writes JSON lines to its standard input, a socket, and reads JSON lines from its output:
 
-    in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...],
+    in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...], "users": file or null,
           "preload": {"path": [...], "modules": [...], "environment": {...}} or null}          first, once
          {"op": "start", "child": {name, argv, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file, module}}
              with a file that holds the environment; of a fork, only the fork reads it
          {"op": "signal", "name": ..., "signal": ...}
          {"op": "stop", "name": ...}
-    out  {"event": "started", "name", "pid"}
+    out  {"event": "kept"}                                  in answer to a closed input, while others use the children
+         {"event": "started", "name", "pid"}
          {"event": "failed", "name", "error"}
          {"event": "exited", "name", "pid", "status"}
 
@@ -17,12 +18,16 @@ When its input closes or on SIGTERM, the guard stops all children, last started 
 them all at once. Then it removes the directories in `remove`. Each child has its own process group. If the guard itself
 is killed, the kernel sends each child its `death_signal`. The guard adopts orphans of the children and ends them, too.
 
+Processes that share the children hold shared locks on the file `users`. The guard keeps the children until there is no
+such lock, and holds an exclusive one while it stops them.
+
 A child with a `module` is a fork of the guard, which has imported what `preload` names: five Python processes share its
 memory and a second of imports. If the guard cannot preload, it starts the same command as a new process.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -43,6 +48,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
 _PARENT_CHECK_S = 0.5  # only where the kernel has no pidfd
 _DEATH_SEEN_S = 0.1
+_USERS_CHECK_S = 0.2
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible wait does not even end at SIGKILL
 
 
@@ -202,16 +208,17 @@ class Guard:
         self._children: dict[str, Child] = {}  # in start order
         self._inherit: list[int] = []
         self._remove: list[str] = []
+        self._users: str | None = None
         self._parent = os.getppid()
         self._parent_fd = _pidfd(self._parent)
         self._buffer = b""
-        self._finished = False
+        self._finished = self._terminated = False
         self._wakeup, wakeup_in = os.pipe()
         for fd in (0, 1, self._wakeup, wakeup_in):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._finish())
+        signal.signal(signal.SIGTERM, lambda *_: self._terminate())
         for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE):
             # A handler, not SIG_IGN: the children would inherit that. A shell ignores SIGQUIT in what it runs with `&`.
             signal.signal(ignored, lambda *_: None)
@@ -226,6 +233,7 @@ class Guard:
                 self._read_commands()
             if self._parent_fd in ready or os.getppid() != self._parent:
                 self._finish()
+        self._wait_for_users()
         if self._orphaned():
             # Stopping one by one takes too long: the last child would still hold its port when a new service starts.
             for child in self._children.values():
@@ -245,6 +253,22 @@ class Guard:
 
     def _finish(self) -> None:
         self._finished = True
+
+    def _terminate(self) -> None:
+        self._finished = self._terminated = True
+
+    def _wait_for_users(self) -> None:
+        """Keep the children until no process uses them any more; SIGTERM does not wait."""
+        if self._users is None or self._terminated or not self._children:
+            return
+        file = os.open(self._users, os.O_RDWR | os.O_CLOEXEC)  # open, and thereby locked, until the guard exits
+        told = False
+        while not self._terminated and not _locked(file):
+            if not told:
+                _emit(event="kept")
+                told = True
+            self._wait([self._wakeup], _USERS_CHECK_S)
+            self._reap()
 
     def _orphaned(self) -> bool:
         """Return True if the parent is dead; its end of the pipe closes a moment earlier."""
@@ -270,8 +294,9 @@ class Guard:
 
     def _handle_command(self, command: dict[str, Any]) -> None:
         match command:
-            case {"op": "watch", "parent": parent, "inherit": inherit, "remove": remove, "preload": preload}:
-                self._inherit, self._remove = inherit, remove
+            case {"op": "watch", "parent": parent, "inherit": inherit, "remove": remove, **options}:
+                self._inherit, self._remove, self._users = inherit, remove, options["users"]
+                preload = options["preload"]
                 self._forks = preload is not None and _preload(preload)
                 if parent != self._parent:
                     self._finish()  # the parent died before it could be watched
@@ -340,6 +365,14 @@ class Guard:
     def _orphans(self) -> list[int]:
         ours = {child.pid for child in self._children.values() if child.status is None}
         return [pid for pid in _processes_below(os.getpid()) if pid not in ours]
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pidfd(pid: int) -> int | None:

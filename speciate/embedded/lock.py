@@ -49,9 +49,13 @@ class DataDirectoryLock:
         self._fd = fd
         return previous if isinstance(previous, str) else None
 
-    def describe(self, runtime_dir: Path) -> None:
-        """Record the holder's process id, for the error message of another start, and its runtime directory."""
-        text = json.dumps({"pid": os.getpid(), "began": birth(os.getpid()), "runtime_dir": str(runtime_dir)})
+    def describe(self, runtime_dir: Path, *, shared: bool = False) -> None:
+        """Record the holder's process id, for the error message of another start, and its runtime directory.
+
+        ``shared`` tells other processes that they may use its PostgreSQL.
+        """
+        holder = {"pid": os.getpid(), "began": birth(os.getpid())}
+        text = json.dumps({**holder, "runtime_dir": str(runtime_dir), "shared": shared})
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, text.encode(), 0)
 
@@ -75,10 +79,26 @@ class DataDirectoryLock:
 
     def _wait(self, fd: int, deadline: float) -> None:
         while not _try_lock(fd):
-            holder = _living_holder(fd)
-            if holder is not None or time.monotonic() > deadline:
-                raise DataDirectoryBusyError(self._data_dir, holder)
+            if (error := _busy(fd, self._data_dir)).lasts or time.monotonic() > deadline:
+                raise error
             time.sleep(_RETRY_S)
+
+
+def shared_runtime_dir(data_dir: Path) -> Path | None:
+    """Return the runtime directory of a shared PostgreSQL; None if no server runs.
+
+    Raises:
+        DataDirectoryBusyError: A service holds the directory.
+    """
+    lock = DataDirectoryLock(data_dir)
+    try:
+        lock.acquire(timeout_s=0.0)
+    except DataDirectoryBusyError as error:
+        if error.runtime_dir is None:
+            raise
+        return error.runtime_dir
+    lock.release()
+    return None
 
 
 def require_no_holder(data_dir: Path) -> None:
@@ -88,8 +108,8 @@ def require_no_holder(data_dir: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        if not _try_lock(fd) and (holder := _living_holder(fd)) is not None:
-            raise DataDirectoryBusyError(data_dir, holder)
+        if not _try_lock(fd) and (error := _busy(fd, data_dir)).lasts:
+            raise error
     finally:
         os.close(fd)
 
@@ -102,13 +122,12 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _living_holder(fd: int) -> int | None:
+def _busy(fd: int, data_dir: Path) -> DataDirectoryBusyError:
     noted = _read(fd)
     pid = noted.get("pid")
-    if not isinstance(pid, int):
-        return None
-    began = birth(pid)
-    return pid if began is not None and began == noted.get("began") else None
+    began = birth(pid) if isinstance(pid, int) else None
+    living = pid if isinstance(pid, int) and began is not None and began == noted.get("began") else None
+    return DataDirectoryBusyError(data_dir, living, Path(str(noted["runtime_dir"])) if noted.get("shared") else None)
 
 
 def _read(fd: int) -> dict[str, object]:

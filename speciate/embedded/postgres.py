@@ -76,11 +76,11 @@ class Postgres:
         )
 
     def ready(self, pid: int) -> bool:
-        lines = self._postmaster_file()
-        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+        lines = _postmaster_file(self.cluster)
+        return is_ready(self.cluster, self.socket_dir) and lines[:1] == [str(pid)]
 
     def url(self, password: str) -> str:
-        return f"postgresql+psycopg://{ROLE}:{password}@/{DATABASE}?{urlencode({'host': self.socket_dir}, safe='/')}"
+        return url(self.socket_dir, password)
 
     def _create(self, password: str) -> None:
         draft = self.cluster.with_name(self.cluster.name + ".new")
@@ -134,15 +134,26 @@ class Postgres:
                 f"{program} could not make {self.cluster} (status {done.returncode}): {' | '.join(last)}"
             )
 
-    def _postmaster_file(self) -> list[str]:
-        try:
-            return (self.cluster / "postmaster.pid").read_text().splitlines()
-        except FileNotFoundError:
-            return []
-
     def _forget_dead_postmaster(self) -> None:
         # After kill −9 the process id may belong to another program of the account or to an unreaped zombie.
         # PostgreSQL mistakes both for a living server. This process holds the lock, which every server inherits.
-        lines = self._postmaster_file()
+        lines = _postmaster_file(self.cluster)
         if lines and not runs(int(lines[0]), "postgres"):
             (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+
+
+def url(socket_dir: Path, password: str) -> str:
+    return f"postgresql+psycopg://{ROLE}:{password}@/{DATABASE}?{urlencode({'host': socket_dir}, safe='/')}"
+
+
+def is_ready(cluster: Path, socket_dir: Path) -> bool:
+    """Return True if a server accepts connections to a cluster in a directory of sockets."""
+    lines = _postmaster_file(cluster)
+    return len(lines) >= 8 and lines[4] == str(socket_dir) and lines[7].strip() == "ready"
+
+
+def _postmaster_file(cluster: Path) -> list[str]:
+    try:
+        return (cluster / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return []

@@ -79,7 +79,12 @@ class GuardedProcesses:
     """
 
     def __init__(
-        self, *, inherit: Sequence[int] = (), remove: Sequence[Path] = (), preload: Preload | None = None
+        self,
+        *,
+        inherit: Sequence[int] = (),
+        remove: Sequence[Path] = (),
+        preload: Preload | None = None,
+        users: Path | None = None,
     ) -> None:
         """Prepare the guard; `launch` or the first `start` runs it.
 
@@ -87,9 +92,14 @@ class GuardedProcesses:
             inherit: File descriptors that the guard and every child keep open, such as a lock.
             remove: Directories that the guard removes when the last child has ended.
             preload: What the guard imports for its forks (Linux only).
+            users: File on which each process that uses the children holds a shared lock. They outlive this process
+                while another one does.
         """
         self._inherit = tuple(inherit)
         self._remove = tuple(remove)
+        self._users = users
+        self.kept = False
+        """True if the children went on after ``stop``, for other users."""
         self._preload = preload if sys.platform.startswith("linux") else None
         self._commands: dict[str, ChildCommand] = {}
         self._status: dict[str, ChildStatus] = {}
@@ -127,7 +137,8 @@ class GuardedProcesses:
                 pass_fds=self._inherit,
                 start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
             )
-        watch = {"op": "watch", "parent": self._owner, "inherit": self._inherit}
+        users = None if self._users is None else str(self._users)
+        watch = {"op": "watch", "parent": self._owner, "inherit": self._inherit, "users": users}
         preload = None if self._preload is None else asdict(self._preload)
         self._send({**watch, "remove": [str(path) for path in self._remove], "preload": preload})
 
@@ -170,15 +181,22 @@ class GuardedProcesses:
     def stop(self) -> bool:
         """Stop every child, last started first, and the guard; calling it again does nothing.
 
-        Returns False if the guard was killed: its children got a signal from the kernel and may still be ending.
+        Returns False if the guard was killed: its children got a signal from the kernel and may still be ending. With
+        ``users`` it leaves children that others use; see ``kept``.
         """
         guard = self._guard
         if guard is None or os.getpid() != self._owner:
             return True
         assert guard.stdout is not None  # noqa: S101 - for the type checker: it was opened with a pipe
         self._commands_to.close()
+        limit_s = sum(command.grace_s for command in self._commands.values()) + _STOP_MARGIN_S
+        if self._users is not None:
+            with contextlib.suppress(GuardError):  # the guard has ended
+                self._wait_until(lambda: self.kept, limit_s)
+        if self.kept:
+            guard.returncode = 0  # this process does not wait for it
         try:
-            guard.wait(sum(command.grace_s for command in self._commands.values()) + _STOP_MARGIN_S)
+            guard.wait(limit_s)
         except subprocess.TimeoutExpired:
             guard.kill()
             guard.wait()
@@ -238,6 +256,8 @@ class GuardedProcesses:
                 self._status[name] = ChildStatus(pid, status)
             case {"event": "failed", "name": str(name), "error": str(error)}:
                 self._failures[name] = error
+            case {"event": "kept"}:
+                self.kept = True
             case _:
                 raise GuardError(f"the guard sent an unknown event: {event}")
 

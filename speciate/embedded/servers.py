@@ -28,12 +28,17 @@ class EmbeddedServers:
     kill −9, both servers stop and their sockets disappear.
     """
 
-    def __init__(self, data_dir: Path, *, runtime_dir: Path | None = None) -> None:
-        """Prepare the servers; `start` is the first to change any file. Without a `runtime_dir` one is chosen for
-        sockets.
+    def __init__(self, data_dir: Path, *, runtime_dir: Path | None = None, users: Path | None = None) -> None:
+        """Prepare the servers; `start` is the first to change any file.
+
+        Args:
+            data_dir: The data directory.
+            runtime_dir: Directory for sockets; by default one is chosen.
+            users: Start PostgreSQL only, for all processes with a shared lock on this file; it ends with the last.
         """
         self._data_dir = data_dir
         self._runtime_parent = runtime_dir
+        self._users = users
         self._runtime_dir: Path | None = None
         self._owner = os.getpid()
         self._lock: DataDirectoryLock | None = None
@@ -68,6 +73,7 @@ class EmbeddedServers:
         if os.getpid() != self._owner:
             return  # in a fork of the process that started them
         in_order = self._processes is None or self._processes.stop()
+        kept = self._processes is not None and self._processes.kept
         self._processes = None
         if self._lock is not None:
             self._lock.release()
@@ -75,7 +81,8 @@ class EmbeddedServers:
                 self._lock.wait_until_free(timeout_s=_PREDECESSOR_LIMIT_S)
             self._lock = None
         if self._runtime_dir is not None:
-            shutil.rmtree(self._runtime_dir, ignore_errors=True)  # done by the guard, unless it was killed
+            if not kept:
+                shutil.rmtree(self._runtime_dir, ignore_errors=True)  # done by the guard, unless it was killed
             self._runtime_dir = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
@@ -100,10 +107,10 @@ class EmbeddedServers:
         self._lock = DataDirectoryLock(data_dir)
         if left_behind := self._lock.acquire(timeout_s=_PREDECESSOR_LIMIT_S):
             _remove_left_behind(Path(left_behind))
-        installation, valkey_program = find_postgres(), find_valkey()
+        installation, valkey_program = find_postgres(), None if self._users else find_valkey()
         runtime = self._runtime_dir = placement.make_runtime_dir(self._runtime_parent)
-        self._lock.describe(runtime)
-        self._processes = GuardedProcesses(inherit=[self._lock.fd], remove=[runtime])
+        self._lock.describe(runtime, shared=self._users is not None)
+        self._processes = GuardedProcesses(inherit=[self._lock.fd], remove=[runtime], users=self._users)
         self._processes.launch()  # starts while the cluster is created, and cleans up after an interruption
         database = postgres.Postgres(
             binaries=placement.readable_installation(installation, account),
@@ -114,19 +121,23 @@ class EmbeddedServers:
             lock_fd=self._lock.fd,
         )
         secrets = passwords.load_or_create(data_dir, cluster_exists=database.cluster.exists())
-        cache = valkey.Valkey(
-            program=valkey_program,
-            directory=placement.make_private_dir(runtime / valkey.NAME, None),
-            log_file=self._log_file(data_dir, valkey.NAME),
-            password=secrets.valkey,
-        )
         database.ensure_cluster(secrets.postgres)
-        self._ready = {postgres.NAME: database.ready, valkey.NAME: lambda _pid: cache.ready()}
-        pids = {command.name: self._processes.start(command) for command in (database.command(), cache.command())}
+        self._ready = {postgres.NAME: database.ready}
+        pids = {postgres.NAME: self._processes.start(database.command())}
+        redis_url = ""
+        if valkey_program is not None:
+            cache = valkey.Valkey(
+                program=valkey_program,
+                directory=placement.make_private_dir(runtime / valkey.NAME, None),
+                log_file=self._log_file(data_dir, valkey.NAME),
+                password=secrets.valkey,
+            )
+            self._ready[valkey.NAME], redis_url = lambda _pid: cache.ready(), cache.url()
+            pids[valkey.NAME] = self._processes.start(cache.command())
         # From here on only the guard and the servers may hold the lock, not a fork of this process.
         self._lock.release()
         self._wait_until_ready(pids)
-        return Endpoints(database_url=database.url(secrets.postgres), redis_url=cache.url())
+        return Endpoints(database_url=database.url(secrets.postgres), redis_url=redis_url)
 
     def _wait_until_ready(self, pids: Mapping[str, int]) -> None:
         waiting = dict(pids)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import redis
-from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +20,9 @@ from speciate.domain.errors import ConflictError, UnavailableError
 from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.work import Queue
 from speciate.schema.candidates import CandidateDetail
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 TASK: Final = "speciate.replay"
 _EXPIRY_S: Final = 86_400

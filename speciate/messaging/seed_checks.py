@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import redis
-from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, missing_capabilities
@@ -26,6 +25,9 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Queue
 from speciate.runs.silent_failure import describe_seed_failure
 from speciate.schema.runs import WorkerProcess
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 TASK: Final = "speciate.check_seed"
 LIMIT_S: Final = 120.0

@@ -98,6 +98,20 @@ def has_newest_schema(database_url: str) -> bool:
     return row == (NEWEST_REVISION, migrations_digest())
 
 
+def ensure_newest_schema(database_url: str, *, data_dir: Path | None = None) -> None:
+    """Upgrade the schema unless these migrations made it; see ``upgrade``."""
+    if has_newest_schema(database_url):
+        return
+    from speciate.storage.database import check_version, connect
+
+    engine = connect(database_url)
+    try:
+        check_version(engine)
+        upgrade(engine, data_dir=data_dir)
+    finally:
+        engine.dispose()
+
+
 def current_revision(engine: sa.Engine) -> str | None:
     from speciate.storage.database import reading
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import redis
 import sqlalchemy as sa
-from celery import Celery
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
-from speciate.messaging.broker import make_celery, send_work
 from speciate.messaging.signals import RedisSignals
+from speciate.ports.work import CommitListener
 from speciate.settings import Settings
 from speciate.storage.access.audit import AuditLog
 from speciate.storage.access.projects import ProjectStore
@@ -34,6 +33,18 @@ from speciate.storage.webhooks.store import WebhookStore
 from speciate.storage.work.external import ExternalEvaluations
 from speciate.storage.work.proposals import Proposals
 from speciate.storage.work.store import PostgresWorkStore
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What carries messages between API and workers."""
+
+    redis: redis.Redis
+    celery: Celery
+    signals: CommitListener
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class Stores:
     unlocks: UnlockStore
     tournaments: TournamentStore
     campaigns: CampaignStore
-    signals: RedisSignals
+    signals: CommitListener
     tokens: TokenStore
     audit: AuditLog
     projects: ProjectStore
@@ -94,13 +105,15 @@ class Stores:
         self.celery.close()
 
 
-def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Stores:
-    """Open the stores; they connect on first use.
+def open_stores(
+    settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0, messages: Messages | None = None
+) -> Stores:
+    """Open the stores; they connect on first use. Without ``messages``, Redis carries them.
 
     Raises:
         ConfigurationError: A URL is missing or invalid, or the secret key file cannot be read.
     """
-    if settings.database_url is None or settings.redis_url is None:
+    if settings.database_url is None or (settings.redis_url is None and messages is None):
         raise ConfigurationError(
             "SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are required.",
             remedy="Set both; `speciate up` starts its own servers and sets them.",
@@ -109,19 +122,16 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     direct_url = settings.database_direct_url
     url = settings.database_url.get_secret_value()
     engine = connect(url, pool_size=pool_size, pooled=direct_url is not None, statement_s=statement_s)
-    redis_url = settings.redis_url.get_secret_value()
-    # Broken connections are retried, timeouts are not: requests and workers would wait for a frozen server repeatedly.
-    retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 2, supported_errors=(redis.ConnectionError,))
-    client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5, retry=retry)
-    celery = make_celery(redis_url)
+    if messages is None:
+        messages = _open_messages("" if settings.redis_url is None else settings.redis_url.get_secret_value())
     work, queries = PostgresWorkStore(engine, lease_s=settings.lease_s), RunQueries(engine)
     direct = engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2)
     return Stores(
         engine=engine,
         direct=direct,
         surplus=tuple(map(SurplusConnections, {engine, direct})),
-        redis=client,
-        celery=celery,
+        redis=messages.redis,
+        celery=messages.celery,
         catalog=Catalog(engine),
         policy_keys=PolicyKeyStore(engine, sealer),
         runs=PostgresRunStore(engine),
@@ -137,5 +147,15 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         projects=ProjectStore(engine),
         webhooks=WebhookStore(engine, sealer),
         secrets=SealedSecrets(engine, sealer),
-        signals=RedisSignals(client, send=partial(send_work, celery)),
+        signals=messages.signals,
     )
+
+
+def _open_messages(redis_url: str) -> Messages:
+    from speciate.messaging.broker import make_celery, send_work
+
+    # Broken connections are retried, timeouts are not: requests and workers would wait for a frozen server repeatedly.
+    retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 2, supported_errors=(redis.ConnectionError,))
+    client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5, retry=retry)
+    celery = make_celery(redis_url)
+    return Messages(client, celery, RedisSignals(client, send=partial(send_work, celery)))

@@ -17,8 +17,8 @@ from speciate.cli.doctor.machine import effective_settings
 from speciate.cli.doctor.secret_key import check_local_key
 from speciate.cli.doctor.service import check_service
 from speciate.cli.errors import ExitCode
-from speciate.cli.servers import has_server_announcement
 from speciate.client.connection import START_REMEDY
+from speciate.local.servers import has_server_announcement
 from speciate.settings import Settings, is_loopback, load_settings
 
 app = command_group()

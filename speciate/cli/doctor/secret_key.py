@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy.exc import ProgrammingError
 
 from speciate.cli.doctor.findings import Finding, Status, error_finding
-from speciate.cli.servers import has_server_announcement, with_server_addresses
 from speciate.domain.errors import SpeciateError, UnavailableError
 from speciate.egress.sealing import VARIABLE
 from speciate.embedded.secret_key import FILE, with_own_secret_key
+from speciate.local.servers import has_server_announcement, with_server_addresses
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
 

@@ -29,8 +29,8 @@ def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, 
     from contextlib import closing
 
     from evaluators.evaluator_factory import open_evaluator
-    from speciate.cli.servers import connected_stores
     from speciate.client.run_names import is_whole_id
+    from speciate.local.servers import connected_stores
     from speciate.settings import load_settings
 
     if not is_whole_id(run_id):

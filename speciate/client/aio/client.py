@@ -33,19 +33,29 @@ class AsyncClient:
     webhooks = cached_property(lambda self: aio.administration.AsyncWebhooksClient(self._transport))
     projects = cached_property(lambda self: aio.administration.AsyncProjectsClient(self._transport))
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        project: str | None = None,
+        socket: str | None = None,
+    ) -> None:
         """Configure the client. Nothing is sent yet.
 
         Args:
             url: Base URL of the service. Default: ``SPECIATE_URL``, else this machine.
             token: Bearer token. Default: ``SPECIATE_TOKEN``.
             project: Project to work in, for tokens that are not bound to one. Default: ``SPECIATE_PROJECT``.
+            socket: Path of a Unix socket on which this process serves the API itself.
 
         Raises:
             ConfigurationError: The URL or a setting is not valid.
         """
-        connection = Connection.to(url, token, project)
+        connection = Connection.to(url, token, project, socket)
         self.url = connection.url
+        self.in_process = socket is not None
+        """True if the process executes its runs itself; see ``speciate.local``."""
         self._transport = AsyncRestTransport(connection)
 
     async def __aenter__(self) -> Self:

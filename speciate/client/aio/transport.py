@@ -29,7 +29,9 @@ class AsyncRestTransport:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._http = httpx.AsyncClient(**connection.options())
+        socket = connection.socket
+        transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
+        self._http = httpx.AsyncClient(**connection.options(), transport=transport)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -41,11 +42,12 @@ class Reconciler:
     _retried: int = field(default=0, init=False)
     _poisoned: int = field(default=0, init=False)
 
-    def reconcile(self) -> ReconcileReport:
+    def reconcile(self, runs: Sequence[UUID] | None = None) -> ReconcileReport:
+        keys = {"runs": None if runs is None else [*runs]}
         with reading(self.engine) as connection:
-            expired = connection.execute(SQL.expired).all()
-            overdue = connection.execute(SQL.overdue).scalars().all()
-            unstarted = connection.execute(SQL.unstarted).scalars().all()
+            expired = connection.execute(SQL.expired, keys).all()
+            overdue = connection.execute(SQL.overdue, keys).scalars().all()
+            unstarted = connection.execute(SQL.unstarted, keys).scalars().all()
         steps: tuple[tuple[str, Callable[[Any], None], Sequence[Any]], ...] = (
             ("reclaim", self._reclaim, expired),
             ("end overdue", self._end_overdue, overdue),
@@ -60,7 +62,7 @@ class Reconciler:
                 except Exception:  # noqa: BLE001 - one broken run must not keep the others from recovery
                     _log.exception("%s: %s", name, each)
         with self.engine.begin() as connection:
-            resent = [Commit(row.run_id, dispatch=(work_ref(row),)) for row in connection.execute(SQL.resend)]
+            resent = [Commit(row.run_id, dispatch=(work_ref(row),)) for row in connection.execute(SQL.resend, keys)]
         return ReconcileReport((*self._commits, *resent), self._retried, self._poisoned, len(resent))
 
     def _end_overdue(self, run_id: UUID) -> None:
@@ -140,6 +142,13 @@ def exclude_downtime(engine: sa.Engine) -> int:
     """Exclude the downtime of the service from the running seconds, and return the number of affected runs."""
     with engine.begin() as connection:
         return connection.execute(SQL.exclude_downtime, {"gap_s": DOWNTIME_S}).rowcount
+
+
+def abandon(engine: sa.Engine, runs: Sequence[UUID], alive_at: datetime) -> None:
+    """Charge running runs until the time at which the process that executed them was killed, and end its leases."""
+    with engine.begin() as connection:
+        connection.execute(SQL.abandon, {"runs": [*runs], "alive_at": alive_at})
+        connection.execute(SQL.end_leases, {"runs": [*runs]})
 
 
 def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:

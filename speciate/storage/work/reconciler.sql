@@ -1,5 +1,6 @@
 -- expired: Units whose lease has expired.
-SELECT id, run_id FROM work WHERE state = 'leased' AND lease_until < clock_timestamp() ORDER BY id LIMIT 256
+SELECT id, run_id FROM work WHERE state = 'leased' AND lease_until < clock_timestamp()
+  AND (CAST(:runs AS uuid[]) IS NULL OR run_id = ANY(:runs)) ORDER BY id LIMIT 256
 
 -- lock_expired: Lock a unit if its lease is still expired.
 SELECT kind, lane, ordinal, attempt, payload, reserved_evaluations, reserved_tokens FROM work
@@ -26,19 +27,30 @@ UPDATE work w SET dispatched_at = clock_timestamp(), resends = resends + 1 FROM 
 WHERE p.run_id = w.run_id AND p.state = 'running' AND w.state = 'ready'
   AND (w.dispatched_at IS NULL OR w.dispatched_at < clock_timestamp() - make_interval(secs => least(power(2,
           w.resends + 1), 64)))
+  AND (CAST(:runs AS uuid[]) IS NULL OR w.run_id = ANY(:runs))
 RETURNING w.id, w.run_id, w.kind, w.attempt
 
 -- overdue: Running runs whose budget of seconds is spent.
 SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {running_seconds}
+  AND (CAST(:runs AS uuid[]) IS NULL OR run_id = ANY(:runs))
 
 -- unstarted: Runs whose creator stopped before starting them.
 SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id
-WHERE p.state = 'created' AND r.created_at < clock_timestamp() - interval '5 seconds' LIMIT 256
+WHERE p.state = 'created' AND r.created_at < clock_timestamp() - interval '5 seconds'
+  AND (CAST(:runs AS uuid[]) IS NULL OR r.id = ANY(:runs)) LIMIT 256
 
 -- exclude_downtime: Charge runs that were running when the service stopped until that time.
 UPDATE run_progress p SET running_since = clock_timestamp(),
   seconds = p.seconds + greatest(0, extract(epoch FROM r.alive_at - p.running_since))
 FROM reconciler r WHERE p.state = 'running' AND r.alive_at < clock_timestamp() - make_interval(secs => :gap_s)
+
+-- abandon: Charge running runs until a time, and from now on.
+UPDATE run_progress SET running_since = clock_timestamp(),
+  seconds = seconds + greatest(0, extract(epoch FROM CAST(:alive_at AS timestamptz) - running_since))
+WHERE state = 'running' AND run_id = ANY(:runs)
+
+-- end_leases: Expire the leases of runs.
+UPDATE work SET lease_until = clock_timestamp() WHERE state = 'leased' AND run_id = ANY(:runs)
 
 -- stalled: Running runs that have committed nothing for long and were not reported.
 -- Every commit sets the clock of a run. The last event of a reported run is the report. A run that waits for

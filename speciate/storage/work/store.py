@@ -274,8 +274,9 @@ class PostgresWorkStore(Store):
             stopping.pause(locked, reason, fault=True)
             return write_change(connection, locked)
 
-    def reconcile(self) -> ReconcileReport:
-        return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile()
+    def reconcile(self, runs: Sequence[UUID] | None = None) -> ReconcileReport:
+        """Reconcile all runs, or those given."""
+        return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile(runs)
 
     @with_retries
     def _finish(self, lease: Lease, record: Callable[[FinishedUnit], Sequence[Placement] | None]) -> Commit | None:

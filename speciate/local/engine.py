@@ -1,0 +1,261 @@
+"""``local_client``: a client of the service of a data directory or, without one, of this very process."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from pydantic import SecretStr
+
+from speciate import process_roots
+from speciate.domain.errors import UnavailableError
+from speciate.egress.network import LOOPBACK
+from speciate.embedded.errors import DataDirectoryBusyError
+from speciate.embedded.placement import make_data_dir, make_runtime_dir
+from speciate.embedded.secret_key import with_own_secret_key
+from speciate.embedded.shared import SharedPostgres
+from speciate.local.ownership import FOLDER, OwnRuns
+from speciate.local.servers import announced_url
+from speciate.settings import Settings, default_data_dir, http_address, load_settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from speciate.client import Client
+    from speciate.local.worker import LocalSignals
+
+_START_LIMIT_S: Final = 30.0
+_SERVICE_START_S: Final = 60.0
+_GRACE_S: Final = 1
+
+
+@contextmanager
+def local_client(
+    settings: Settings | None = None, *, project: str | None = None, dashboard: bool = False
+) -> Iterator[Client]:
+    """Yield a client whose runs are executed, by a service or by this process until the end of the block.
+
+    That is the service at ``settings.url`` (``SPECIATE_URL``), the one that runs on ``settings.data_dir``, or one at
+    the default address if the data directory is the default one. Without any, this process starts the PostgreSQL of the
+    data directory and executes the runs that its client creates or resumes; ``client.in_process`` is then True. At the
+    end of the block, also after Ctrl-C, SIGTERM or SIGHUP, it pauses those that have not ended, and
+    ``client.runs.get(id).resume()`` continues them in another block or service. Runs of a killed process are found
+    paused, too.
+
+    Args:
+        settings: By default those of the environment.
+        project: Project of the client.
+        dashboard: Serve pages and API on a loopback port meanwhile, at ``client.url``: ``settings.port`` if it is free.
+
+    Raises:
+        SpeciateError: PostgreSQL or the sandbox does not start; the message says why.
+    """
+    from speciate.client import Client
+
+    settings = settings or load_settings()
+    if (url := service_url(settings)) is not None:
+        with Client(url, project=project) as client:
+            yield client
+        return
+    try:
+        engine = _Engine(settings, dashboard=dashboard)
+    except DataDirectoryBusyError as error:
+        with Client(_wait_for_service(settings, error), project=project) as client:
+            yield client
+        return
+    with engine, Client(engine.url, project=project, socket=engine.socket) as client:
+        yield client
+
+
+def service_url(settings: Settings) -> str | None:
+    """Return the address of the service that the settings name or that runs on their data directory, or None."""
+    if settings.url is not None:
+        return settings.base_url
+    if (announced := announced_url(settings)) is not None and _responds(announced):
+        return announced
+    if settings.data_dir == default_data_dir() and _responds(settings.base_url):
+        return settings.base_url
+    return None
+
+
+def _responds(url: str) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"{url}/healthz", timeout=2, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str:
+    """Return the address of the service that is about to run on the data directory."""
+    deadline = time.monotonic() + _SERVICE_START_S
+    while (url := service_url(settings)) is None:
+        if time.monotonic() > deadline:
+            raise error
+        time.sleep(0.1)
+    return url
+
+
+class _Engine:
+    """API and worker of this process."""
+
+    def __init__(self, settings: Settings, *, dashboard: bool) -> None:
+        """Start; after an error nothing is left running."""
+        self._reason = "its command ended"
+        self._resources = ExitStack()
+        try:
+            self._start(settings, dashboard=dashboard)
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def __enter__(self) -> None:
+        self._resources.enter_context(_stop_on_signals())
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._reason = "interrupted"
+        self._resources.close()
+
+    def _start(self, settings: Settings, *, dashboard: bool) -> None:
+        make_data_dir(settings.data_dir)
+        settings = with_own_secret_key(settings)
+        with ThreadPoolExecutor(1) as starting:
+            database = starting.submit(self._start_database, settings)
+            # This process imports while the server starts on another core.
+            process_roots.make_importable()
+            from service.app import create_app
+            from speciate.local import worker
+            from speciate.storage.migrate import ensure_newest_schema
+            from speciate.storage.stores import open_stores
+
+            url = database.result()
+        ensure_newest_schema(url, data_dir=settings.data_dir if settings.database_url is None else None)
+        sockets, folder = self._open_sockets(settings, dashboard=dashboard)
+        settings = settings.model_copy(
+            update={
+                "database_url": SecretStr(url),
+                "redis_url": None,
+                "token": None,
+                "host": "127.0.0.1",
+                "port": sockets[1].getsockname()[1] if dashboard else settings.port,
+                "allowed_networks": settings.allowed_networks or (LOOPBACK,),
+            }
+        )
+        self.url = http_address(settings.host, settings.port)
+        own = OwnRuns(settings.data_dir / FOLDER, folder)
+        self._resources.callback(own.close)
+        signals = worker.LocalSignals(own)
+        stores = open_stores(settings, messages=worker.local_messages(signals))
+        self._resources.callback(stores.close)
+        server = _ServerThread(create_app(settings, stores=stores, listen=_listener(signals)), sockets)
+        self._resources.callback(server.stop)
+        local_worker = worker.LocalWorker(settings, stores, signals)
+        self._resources.callback(lambda: local_worker.stop(self._reason))
+        local_worker.start()
+        server.start()
+
+    def _start_database(self, settings: Settings) -> str:
+        if settings.database_url is not None:
+            return settings.database_url.get_secret_value()
+        postgres = SharedPostgres(settings.data_dir)
+        self._resources.callback(postgres.stop)
+        return postgres.start()
+
+    def _open_sockets(self, settings: Settings, *, dashboard: bool) -> tuple[list[socket.socket], Path]:
+        """Return a Unix socket in a private folder, and one on loopback for the pages."""
+        folder = make_runtime_dir(None)
+        self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o700)  # whoever can connect is the user: there is no token
+        self.socket = str(folder / "api")
+        sockets = [self._resources.enter_context(socket.socket(socket.AF_UNIX))]
+        sockets[0].bind(self.socket)
+        if dashboard:
+            sockets.append(self._resources.enter_context(socket.socket()))
+            sockets[1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sockets[1].bind(("127.0.0.1", settings.port))
+            except OSError:  # in use
+                sockets[1].bind(("127.0.0.1", 0))
+        return sockets, folder
+
+
+class _ServerThread:
+    """Serves an application from a thread."""
+
+    def __init__(self, app: FastAPI, sockets: list[socket.socket]) -> None:
+        import uvicorn
+
+        from service.http_protocol import LimitedHttpProtocol
+        from speciate.http_server import HttpServer
+
+        config = uvicorn.Config(
+            app,
+            http=LimitedHttpProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        self._server = HttpServer(config)
+        self._thread = threading.Thread(target=self._server.run, args=(sockets,), name="api", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        deadline = time.monotonic() + _START_LIMIT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise UnavailableError("the API of this process did not start; its log says why.")
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._server.handle_exit(signal.SIGTERM, None)
+            self._thread.join()
+
+
+def _listener(signals: LocalSignals) -> Callable[[Callable[[UUID], None]], Coroutine[Any, Any, None]]:
+    async def listen(wake: Callable[[UUID], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def forward(run_id: UUID) -> None:
+            with suppress(RuntimeError):  # the server has stopped
+                loop.call_soon_threadsafe(wake, run_id)
+
+        signals.wake = forward
+        await asyncio.Event().wait()
+
+    return listen
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, which would end the process at once, leave the block in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

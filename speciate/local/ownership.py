@@ -1,0 +1,79 @@
+"""The runs that a process executes, noted in a locked file, so that the next process finds those of a killed one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+FOLDER = "local"
+"""Folder of these files in the data directory."""
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What a killed process left: its runs, and the time of its last sign of life."""
+
+    run_ids: list[UUID]
+    alive_at: datetime
+
+
+class OwnRuns:
+    """The runs of this process. Thread-safe."""
+
+    def __init__(self, folder: Path, socket_folder: Path) -> None:
+        """Write a file in ``folder``; the next process removes ``socket_folder`` if this one is killed."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock = threading.Lock()
+        self._ids: set[UUID] = set()
+        draft = folder / f".{uuid4().hex}"
+        self._file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        os.write(self._file, f"{socket_folder}\n".encode())
+        self._path = draft.rename(folder / draft.name[1:])  # locked before others see it
+
+    @property
+    def ids(self) -> list[UUID]:
+        with self._lock:
+            return [*self._ids]
+
+    def add(self, run_id: UUID) -> None:
+        with self._lock:
+            if run_id not in self._ids:
+                self._ids.add(run_id)
+                os.write(self._file, f"{run_id}\n".encode())
+
+    def show_life(self) -> None:
+        os.utime(self._file)
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def take_left_behind(folder: Path) -> Iterator[LeftBehind]:
+    """Yield what killed processes left behind, each once; the caller may stop early."""
+    for path in sorted(folder.glob("[0-9a-f]*")):
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists():
+                continue  # another process took it
+            socket_folder, *lines = path.read_text().splitlines()
+            shutil.rmtree(socket_folder, ignore_errors=True)
+            # A last line without its end was cut off with the process.
+            yield LeftBehind([UUID(line) for line in lines], datetime.fromtimestamp(os.fstat(file).st_mtime, UTC))
+            path.unlink()
+        except BlockingIOError:
+            continue  # its process lives
+        finally:
+            os.close(file)

@@ -1,0 +1,256 @@
+"""Execute work units in threads of this process, as the workers of a service do in theirs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any, Final, cast
+from uuid import UUID
+
+import redis
+from sqlalchemy.exc import SQLAlchemyError
+
+from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_evaluator
+from speciate import __version__
+from speciate.domain.candidate import Evaluation
+from speciate.domain.capabilities import IMAGE_CAPABILITIES
+from speciate.domain.errors import ConflictError, SpeciateError
+from speciate.domain.known_languages import LANGUAGE_PROGRAMS
+from speciate.domain.problem import Problem
+from speciate.local.ownership import OwnRuns, take_left_behind
+from speciate.local.slots import CoreShares, ThreadSlots
+from speciate.messaging.active import ActiveEvaluations
+from speciate.messaging.memory import MemoryRedis
+from speciate.messaging.presence import announce
+from speciate.messaging.replays import TASK as REPLAY
+from speciate.messaging.replays import ReplayQueue
+from speciate.messaging.seed_checks import TASK as CHECK_SEED
+from speciate.messaging.seed_checks import SeedChecks
+from speciate.policies import is_immediate
+from speciate.policies.kind import ClientContext
+from speciate.ports.work import Commit, Lease, Queue, WorkKind, WorkRef
+from speciate.runs.evaluation import replay_evaluation
+from speciate.runs.executor import LeaseKeeper, WorkExecutor
+from speciate.schema.runs import WorkerProcess
+from speciate.settings import Settings
+from speciate.storage.metrics.counters import LEASES_EXPIRED, POISONED, WORK, WORK_SECONDS, WorkerCounters
+from speciate.storage.stores import Messages, Stores
+from speciate.storage.work.reconciler import abandon
+from workers.composition import ClientPool
+from workers.metrics import CountedEvaluator
+from workers.reconciler import pause_when_full
+
+_PASS_S: Final = 1.0
+_DRAIN_S: Final = 3.0
+"""Most seconds for work in progress when the process ends: the user waits."""
+KILLED: Final = "its command was killed"
+_log = logging.getLogger(__name__)
+
+
+class LocalSignals:
+    """Hands the units that commits make ready to the worker, and wakes event streams. A ``CommitListener``."""
+
+    def __init__(self, own: OwnRuns) -> None:
+        self.own = own
+        self.wake: Callable[[UUID], None] = lambda _: None
+        self.send: Callable[[WorkRef], None] = lambda _: None
+
+    def committed(self, commit: Commit) -> None:
+        """Queue the units of a commit; its run is one that this process executes."""
+        if commit.last_event:
+            self.wake(commit.run_id)
+        if commit.dispatch:
+            self.own.add(commit.run_id)
+        for ref in commit.dispatch:
+            self.send(ref)
+
+
+class _Tasks:
+    """The part of Celery that sends tasks."""
+
+    send: Callable[[str, str], None]
+
+    def send_task(self, name: str, *, args: Sequence[str], queue: str, ignore_result: bool) -> None:  # noqa: ARG002
+        self.send(name, *args)
+
+    def close(self) -> None:
+        """Keep nothing open."""
+
+
+def local_messages(signals: LocalSignals) -> Messages:
+    return Messages(cast("redis.Redis", MemoryRedis()), cast("Any", _Tasks()), signals)
+
+
+class _Evaluator:
+    """Opens the sandbox with the first evaluation; an ``EvaluatorClient``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._shares = CoreShares(settings.slots)
+        self._opening = threading.Lock()
+        self._opened: SandboxEvaluator | None = None
+
+    @property
+    def tier(self) -> str:
+        return self.sandbox().tier
+
+    def sandbox(self) -> SandboxEvaluator:
+        with self._opening:
+            if self._opened is None:
+                self._opened = open_evaluator(self._settings.sandbox, self._settings)
+            return self._opened
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        with self._shares.take(problem.limits.cores):
+            return self.sandbox().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+class LocalWorker:
+    """Executes the units of the runs of this process, and recovers those whose lease expires."""
+
+    def __init__(self, settings: Settings, stores: Stores, signals: LocalSignals) -> None:
+        self._settings, self._stores, self._signals = settings, stores, signals
+        self._folder = settings.data_dir / "local"
+        self._counters = WorkerCounters(stores.redis)
+        self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
+        self._keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)
+        self._sandbox = _Evaluator(settings)
+        nice = settings.work_nice
+        self._generate = ThreadSlots("generate", settings.generate_slots, nice=nice)
+        self._evaluate = ThreadSlots("evaluate", settings.slots, nice=nice)
+        self._waiting: set[UUID] = set()
+        self._stopping = threading.Event()
+        signals.send = self._send
+        cast("Any", stores.celery).send = self._send_task
+
+    def start(self) -> None:
+        """Open the sandbox and reconcile, in the background."""
+        self.recover()
+        for target in (self._announce, self._reconcile):
+            threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
+
+    def recover(self) -> None:
+        """Pause the runs of killed processes: they must not spend again by themselves."""
+        for left in take_left_behind(self._folder):
+            abandon(self._stores.engine, left.run_ids, left.alive_at)
+            self._pause(left.run_ids, KILLED)
+
+    def stop(self, reason: str) -> None:
+        """Pause the unfinished runs of this process, finish what is in progress or release it."""
+        self._stopping.set()
+        for slots in (self._generate, self._evaluate):
+            slots.stop()
+        self._pause(self._signals.own.ids, reason)
+        deadline = time.monotonic() + min(self._settings.drain_s, _DRAIN_S)
+        if not (self._evaluate.join(deadline) and self._generate.join(deadline)):
+            with suppress(SQLAlchemyError):  # they expire
+                self._stores.work.expire_leases(self._keeper.leases())
+        self._counters.close()
+        self._sandbox.close()
+
+    def _pause(self, run_ids: Sequence[UUID], reason: str) -> None:
+        for run_id in run_ids:
+            try:
+                self._signals.committed(self._stores.runs.pause(run_id, reason))
+            except ConflictError:
+                continue  # it has ended or is paused
+            except (SpeciateError, SQLAlchemyError) as error:
+                _log.warning("run %s could not be paused: %s", run_id, error)
+
+    @cached_property
+    def _executor(self) -> WorkExecutor:
+        return WorkExecutor(
+            work=self._stores.work,
+            signals=self._signals,
+            evaluator=CountedEvaluator(self._sandbox, self._counters),
+            client_for=ClientPool(ClientContext(self._settings.network, self._stores.policy_keys.open), self._counters),
+            keep=self._keep,
+            count=self._count,
+            immediate=is_immediate,
+        )
+
+    @contextmanager
+    def _keep(self, lease: Lease) -> Iterator[None]:
+        with cast("AbstractContextManager[None]", self._keeper.keep(lease)), self._active.track(lease):
+            yield
+
+    def _extend(self, lease: Lease) -> bool:
+        self._active.renew(lease)
+        return self._stores.work.extend(lease)
+
+    def _count(self, lease: Lease, result: str, seconds: float) -> None:
+        self._counters.add(WORK, lease.kind.value, result)
+        self._counters.observe(WORK_SECONDS, lease.kind.value, values=[seconds])
+
+    def _send(self, ref: WorkRef) -> None:
+        """Queue a unit unless it waits already."""
+        if ref.id in self._waiting:
+            return
+        self._waiting.add(ref.id)
+        slots = self._generate if ref.kind is WorkKind.GENERATE else self._evaluate
+        slots.put(partial(self._execute, ref.id))
+
+    def _execute(self, work_id: UUID) -> None:
+        self._waiting.discard(work_id)
+        self._executor.execute(work_id)
+
+    def _send_task(self, name: str, argument: str) -> None:
+        perform = {REPLAY: self._replay, CHECK_SEED: self._check_seed}[name]
+        self._evaluate.put(partial(perform, argument))
+
+    def _replay(self, candidate_id: str) -> None:
+        candidate = self._stores.queries.candidate(UUID(candidate_id))
+        context = self._stores.work.context(candidate.run_id)
+        evaluation = replay_evaluation(context, candidate, self._stores.work, self._sandbox)
+        ReplayQueue(self._stores.redis, self._stores.celery).record(candidate, context.problem.space.names, evaluation)
+        self._signals.wake(candidate.run_id)
+
+    def _check_seed(self, key: str) -> None:
+        checks = SeedChecks(self._stores.redis, self._stores.celery)
+        checks.perform(key, self._sandbox, worker="local", can=self._sandbox.sandbox().can_evaluate)
+
+    def _announce(self) -> None:
+        """List this process as a worker; pages and seed checks read that."""
+        sandbox = self._sandbox.sandbox()
+        worker = WorkerProcess(
+            name="local",
+            pid=0,
+            version=__version__,
+            queues=(Queue.EVALUATE.value, Queue.GENERATE.value),
+            slots=self._settings.slots,
+            tier=sandbox.tier,
+            languages=sandbox.languages(),
+            tools=sandbox.capabilities(LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES),
+        )
+        announce(self._stores.redis, worker)
+
+    def _reconcile(self) -> None:
+        while not self._stopping.wait(_PASS_S):
+            try:
+                self._one_pass()
+            except Exception:  # noqa: BLE001 - without it lost work is never recovered
+                _log.exception("the reconciler failed and retries")
+
+    def _one_pass(self) -> None:
+        self._signals.own.show_life()
+        self.recover()
+        if not (own := self._signals.own.ids):
+            return
+        report = self._stores.work.reconcile(own)
+        for commit in report.commits:
+            self._signals.committed(commit)
+        for family, count in ((LEASES_EXPIRED, report.retried), (POISONED, report.poisoned)):
+            if count:
+                self._counters.add(family, by=count)
+        pause_when_full(self._stores, self._settings.data_dir, self._settings.min_free_bytes)
