@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -130,18 +129,16 @@ def _faults(outcome: Outcome) -> str:
     for fault in outcome.faults:
         kinds[fault.part, fault.kind].append(fault)
     rows = [
-        (part, kind, len(each), *_longest([f.freed_s for f in each]), *_longest([f.back_s for f in each]))
+        (part, kind, len(each), _longest([f.freed_s for f in each]), _longest([f.back_s for f in each]))
         for (part, kind), each in sorted(kinds.items())
     ]
-    head = ("part", "fault", "count", "leases free, median", "longest", "recovered, median", "longest")
+    head = ("part", "fault", "count", "leases free after at most", "recovered after at most")
     return _table(head, [tuple(_cell(cell) for cell in row) for row in rows])
 
 
-def _longest(seconds: Sequence[float | None]) -> tuple[str, str]:
+def _longest(seconds: Sequence[float | None]) -> str:
     known = [each for each in seconds if each is not None]
-    if not known:
-        return "never", "never"
-    return f"{statistics.median(known):.1f} s", f"{max(known):.1f} s" if len(known) == len(seconds) else "never"
+    return f"{max(known):.1f} s" if len(known) == len(seconds) else "never"
 
 
 def _holdings(outcome: Outcome) -> str:

@@ -17,9 +17,9 @@ Line = Mapping[str, Any]
 Pair = tuple[int, bool, bool]
 """Seed, and whether the frozen policy and the other arm unlocked a problem."""
 _TEST: Final = "difference by seed, % | mean | p, seeds | lost / gained | p, pairs |"
-_SEARCH_HEAD: Final = f"| task | arm | pairs | frozen | this arm | {_TEST} steps | processor seconds |\n|{'---|' * 12}"
+_SEARCH_HEAD: Final = f"| task | arm | pairs | frozen | this arm | {_TEST} processor seconds |\n|{'---|' * 11}"
 _CAMPAIGN_HEAD: Final = (
-    f"| task | within | arm | campaigns | beginning | end | {_TEST} steps | processor seconds |\n|{'---|' * 13}"
+    f"| task | within | arm | campaigns | beginning | end | {_TEST} processor seconds |\n|{'---|' * 12}"
 )
 
 
@@ -76,8 +76,7 @@ def _search_row(plan: Plan, lines: Iterable[Line], task: str, arm: str, *, equal
         return other["unlocked"] is not None and int(other["unlocked"]) <= plan.answers
 
     pairs = [(int(each["seed"]), unlocked(frozen[_place(each)]), each["unlocked"] is not None) for each in mine]
-    cost = f"{sum(each['steps'] for each in mine):,} | {seconds:.1f} |"
-    return _row(f"| {task} | {arm} | {len(pairs)} |", pairs, cost)
+    return _row(f"| {task} | {arm} | {len(pairs)} |", pairs, f"{seconds:.1f}")
 
 
 def _place(line: Line) -> tuple[int, int]:
@@ -122,17 +121,16 @@ def _campaign_row(lines: Iterable[Line], task: str, arm: str, cut: int) -> str:
         for before, after in zip(begun[each["seed"]]["fresh"], each["fresh"], strict=True)
     ]
     seconds = float(np.mean([each["seconds"] for each in mine])) if mine else 0.0
-    cost = f"{sum(each['steps'] for each in mine):,} | {seconds:.0f} |"
-    return _row(f"| {task} | {cut} | {arm} | {len(mine)} |", pairs, cost)
+    return _row(f"| {task} | {cut} | {arm} | {len(mine)} |", pairs, f"{seconds:.0f}")
 
 
 def _within(answer: int | None, cut: int) -> bool:
     return answer is not None and answer <= cut
 
 
-def _row(head: str, pairs: Sequence[Pair], cost: str) -> str:
+def _row(head: str, pairs: Sequence[Pair], seconds: str) -> str:
     if not pairs:
-        return f"{head} – | – | – | – | – | – | – | – | – |"
+        return f"{head} – | – | – | – | – | – | – | – |"
     before, after = [pair[1] for pair in pairs], [pair[2] for pair in pairs]
     gains = [
         float(np.mean([int(b) - int(a) for s, a, b in pairs if s == seed])) for seed in sorted({s for s, _, _ in pairs})
@@ -142,7 +140,7 @@ def _row(head: str, pairs: Sequence[Pair], cost: str) -> str:
     by_seed = "/".join(f"{100 * gain:+.1f}" for gain in gains)
     return (
         f"{head} {_share(before)} | {_share(after)} | {by_seed} | {100 * float(np.mean(gains)):+.1f} % |"
-        f" {test.p_value:.2g} | {table.only_a} / {table.only_b} | {table.p_value:.2g} | {cost}"
+        f" {test.p_value:.2g} | {table.only_a} / {table.only_b} | {table.p_value:.2g} | {seconds} |"
     )
 
 

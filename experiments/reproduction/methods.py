@@ -79,7 +79,6 @@ def _hypotheses(evidence: Evidence) -> str:
     heads = (
         "task",
         "claim",
-        "training seeds",
         "mean share of targets met",
         "difference, 95 % interval",
         "seeds ahead",
@@ -139,7 +138,6 @@ def _row(claim: MethodHypothesis, test: MethodTest, adjusted: float, new: Method
     cells = (
         claim.task,
         claim.text,
-        str(seeds),
         f"{100 * np.mean(test.rates_a):.1f} % : {100 * np.mean(test.rates_b):.1f} %",
         f"{100 * test.difference:+.1f} %{interval}",
         f"{test.wins} of {seeds}",

@@ -29,6 +29,11 @@ from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar,
 from speciate.training.curve import save_svg
 from speciate.training.tasks import GENERATED
 
+_COLUMNS: Final = (
+    "In the tables below *equal tokens* are independent answers until a problem has cost what 30 answers of the most"
+    " talkative arm take on average. In brackets: targets that only evolution : only independent answers reach within"
+    " 90, over all seeds; p over problems is below .001 unless it is given."
+)
 RESULTS_BEGIN: Final = "<!-- results: begin -->"
 RESULTS_END: Final = "<!-- results: end -->"
 """A report's generated part stands between these lines; the rest is written by hand and kept."""
@@ -95,7 +100,7 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], se
         seeds: Training seeds.
     """
     results = [result for plan in plans if (result := _results(evidence, plan, seeds)).arms()]
-    parts = ["## Results", *_missing(results), _hypotheses(results)]
+    parts = ["## Results", *_missing(results), _hypotheses(results), _COLUMNS]
     for result in results:
         picture = report.parent / "pictures" / f"reproduction-{result.plan.task}.svg"
         picture.parent.mkdir(parents=True, exist_ok=True)
@@ -242,12 +247,8 @@ def tables(result: TaskResults) -> str:
         solvable = sum(GENERATED[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
         parts.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
     ceiling = result.token_ceiling()
-    note = (
-        f"*Equal tokens*: independent answers until a problem has cost {ceiling} completion tokens, what 30 answers of"
-        " the most talkative arm take on average. In brackets: targets that only evolution : only independent answers"
-        " reach within 90, over all seeds; p over problems is below .001 unless it is given."
-    )
-    return "\n\n".join([*parts, _summary(result, ceiling), note])
+    parts.append(f"Equal tokens: {ceiling} completion tokens.")
+    return "\n\n".join([" ".join(parts), _summary(result, ceiling)])
 
 
 def _summary(result: TaskResults, ceiling: int) -> str:
