@@ -44,7 +44,12 @@ def write_methods(evidence: Evidence, report: Path) -> None:
             continue
         parts += [f"## {plan.task}", _rates(result)]
         controls = _Controls(plan, CONTROL_SEEDS[plan.task], evidence)
-        parts += ["### Other trainings of GRPO", _trainings(controls)]
+        seeds = ", ".join(map(str, controls.seeds))
+        parts += [
+            "### Other trainings of GRPO",
+            f"Here and below: means over training seeds {seeds}.",
+            _trainings(controls),
+        ]
         parts += ["### Temperature and top-p", _sweep(controls)]
         parts += ["### Format and objective", _formats(controls)]
     parts.append(provenance(list(_all_outcomes(evidence)), report))
@@ -165,8 +170,7 @@ def _rates(result: TaskResults) -> str:
     seeds = ", ".join(map(str, result.seeds))
     intro = (
         f"Targets met of {total}, independent answers as trained: the mean over training runs, with the single runs of"
-        f" seeds {seeds} in brackets. *Equal tokens*: until a problem has cost {ceiling} completion tokens, what 30"
-        " answers of the most talkative method take on average."
+        f" seeds {seeds} in brackets. Equal tokens: {ceiling} completion tokens."
     )
     return f"{intro}\n\n" + "\n".join(rows)
 
@@ -200,11 +204,6 @@ class _Controls:
         found = [self.evidence.read_controls(self.plan, arm, seed) for seed in self.seeds]
         return float(np.mean([one.tokens[way.name] for one in found if one is not None] or [np.nan]))
 
-    @property
-    def intro(self) -> str:
-        """One sentence on the seeds."""
-        return f"Means over training seeds {', '.join(map(str, self.seeds))}."
-
 
 def _trainings(controls: _Controls) -> str:
     result = TaskResults(controls.plan, controls.seeds, cache(controls.evidence.read))
@@ -222,7 +221,7 @@ def _trainings(controls: _Controls) -> str:
             f"{np.mean([one.within(90).sum() for one in met]):.0f}",
         ]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    return f"{controls.intro}\n\n" + "\n".join(rows)
+    return "\n".join(rows)
 
 
 def _sweep(controls: _Controls) -> str:
@@ -234,9 +233,8 @@ def _sweep(controls: _Controls) -> str:
         if not np.isnan(means).all():
             best = int(np.nanargmax(means))
             rows.append(f"| {arm.label} | {means[0]:.0f} | {ways[best].label} | {means[best]:.0f} |")
-    tried = "; ".join(way.label for way in ways[1:])
-    note = f"Targets met within {within} answers as trained and in the best of {tried}, chosen on these problems."
-    return f"{controls.intro} {note}\n\n" + "\n".join(rows)
+    note = f"Targets met within {within} answers as trained and in the best way, chosen on these problems."
+    return f"{note}\n\n" + "\n".join(rows)
 
 
 def _formats(controls: _Controls) -> str:
@@ -256,11 +254,7 @@ def _formats(controls: _Controls) -> str:
             f"{np.mean(controls.met(arm, way, count) or [np.nan]):.0f}" for way in (single, sets) for count in counts
         ]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    note = (
-        f"{controls.intro} Multi-RLVR and VPO were trained for sets of 3 answers, the others for single answers."
-        f" *Equal tokens*: until a problem has cost {ceiling} completion tokens."
-    )
-    return f"{note}\n\n" + "\n".join(rows)
+    return f"Equal tokens: {ceiling} completion tokens.\n\n" + "\n".join(rows)
 
 
 def _within(answers: int, hits: TargetHits) -> int:

@@ -61,7 +61,6 @@ BETTER = {
         (1.0,),
     ),
     "coins-in-cpp": ((34.0,), FEW_COINS, (11.0,)),
-    "collatz-in-rust": ((1.0, 0.0), EXAMPLES["collatz-in-rust"].seed_program.replace(".min(1000)", ""), (1.0, 1.0)),
 }
 """What the seed program scores, a program that unlocks the problem, and what that scores; None is not looked at."""
 
