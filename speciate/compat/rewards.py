@@ -39,13 +39,17 @@ def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -
             f"{option}: the evaluator returned no number {unknown!r}.", remedy=f"It returned {_listed(measured)}."
         )
     directions = given or dict.fromkeys(_undeclared(draft, measured), Direction.MAXIMIZE)
-    named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in directions.items()]
+    weighted = MEAN in measured and not given  # by the widths of their ranges
+    named = [
+        Objective(name=name, direction=way, range=_scale(measured[name]), estimated=not weighted)
+        for name, way in directions.items()
+    ]
     rest = [name for name in measured if name not in directions and not (given and name == MEAN)]
     bound = [
         Objective(name=name, role=ObjectiveRole.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest
     ]
     records = [
-        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(measured[name]))
+        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(measured[name]), estimated=True)
         for name in rest
         if name not in draft.constraints
     ]
@@ -103,7 +107,7 @@ def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
 
 
 def _scale(value: float) -> tuple[float, float]:
-    """Return an initial range: from 0 to 1 if it contains the value, else to about twice the value."""
+    """Return an estimated range: from 0 to 1 if it contains the value, else from 0 to about twice the value."""
     if 0 <= value <= 1:
         return 0.0, 1.0
     most = min(float(f"{2 * abs(value):.2g}"), sys.float_info.max)

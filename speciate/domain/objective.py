@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -32,6 +33,8 @@ class ObjectiveRole(StrEnum):
 class Objective(Value):
     """One component of the reward vector."""
 
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"estimated"})
+
     name: Identifier = Field(examples=["overlap"])
     """Name used by the evaluator and in rules."""
     direction: Direction = Field(default=Direction.MAXIMIZE, examples=["minimize"])
@@ -41,6 +44,9 @@ class Objective(Value):
     `record`: stored, never selected on, and in no prompt if its name begins with `held_out`."""
     range: tuple[Finite, Finite] = Field(default=(0.0, 1.0), examples=[(0.0, 0.1)])
     """Low and high end of the scale on which objectives are compared. Values outside are allowed and not clipped."""
+    estimated: bool = Field(default=False, examples=[True])
+    """True if the range is an estimate: values of archived candidates beyond its better end widen it whenever parents
+    and survivors are chosen."""
     limit: Finite = Field(default=0.0, examples=[0.001])
     """Bound of a constraint: at most this if minimized, at least this if maximized."""
     description: str = Field(default="", max_length=2000, examples=["Largest overlap of two circles"])
@@ -82,6 +88,12 @@ class Objective(Value):
         """Worst end of the range: the value if nothing was measured."""
         low, high = self.range
         return low if self.direction is Direction.MAXIMIZE else high
+
+    def widened(self, values: Sequence[float]) -> Self:
+        """Return an objective whose range reaches the best of the values."""
+        low, high = self.range
+        ends = (low, max([high, *values])) if self.direction is Direction.MAXIMIZE else (min([low, *values]), high)
+        return self.model_copy(update={"range": ends})
 
     def verdict(self, value: float, seed: float) -> str:
         """Return whether a reward is ``better`` or ``worse`` than the seed's, or ``equal``; empty for a record."""

@@ -236,6 +236,8 @@ class Problem(Value):
             return
         if unknown := set(self.weights) - {o.name for o in self.space.selected}:
             yield "weights", f"weights name {min(unknown)!r}, which is not an objective of role 'objective'"
+        if any(objective.estimated for objective in self.space.selected):
+            yield "weights", "weights are in units of declared ranges: remove `estimated` of the objectives"
         if not self.weights or min(self.weights.values()) < 0 or not 0 < sum(self.weights.values()) < math.inf:
             yield "weights", "weights must be ≥ 0 with a positive sum: directions are declared on the objectives"
 

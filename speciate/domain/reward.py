@@ -101,6 +101,16 @@ class RewardSpace:
         worst = {o.name: o.worst for o in self.objectives if o.name in unmeasured}
         return self.vector({**rewards, **worst}), unmeasured
 
+    def widened(self, rewards: FloatArray) -> RewardSpace:
+        """Return the space with every estimated range widened to the best of raw rewards, shape (n, d).
+
+        The result depends on the rewards alone, so that a replay, which has the same archive, compares alike.
+        """
+        if not len(rewards) or not any(objective.estimated for objective in self.objectives):
+            return self
+        columns = zip(self.objectives, rewards.T.tolist(), strict=True)
+        return RewardSpace(tuple(o.widened(values) if o.estimated else o for o, values in columns))
+
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the vectors that the search compares, shape (n, k), of raw rewards, shape (n, d); higher is better.
 

@@ -40,6 +40,13 @@ def write(texts: Mapping[str, str], folder: Path, *, remedy: str = "Name a new d
     return paths
 
 
+def with_ranges_of(problem: Problem, seen: Sequence[Mapping[str, float]]) -> Problem:
+    """Return a problem whose estimated ranges are declared ones that reach the best of some rewards by name."""
+    objectives = (o.widened([each[o.name] for each in seen]) if o.estimated else o for o in problem.objectives)
+    declared = tuple(objective.model_copy(update={"estimated": False}) for objective in objectives)
+    return problem.model_copy(update={"objectives": declared})
+
+
 def problem_texts(problem: Problem, comments: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the files of a problem's directory by name, ``problem.toml`` first."""
     definition = problem.model_dump(mode="json", exclude_defaults=True)

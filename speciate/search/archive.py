@@ -60,7 +60,7 @@ def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:
     feasible = space.violation(rewards) <= 0.0
     if feasible.any() and not feasible.all():
         numbers, rewards = numbers[feasible], rewards[feasible]
-    return ParentPool(numbers, space.normalise(rewards))
+    return ParentPool(numbers, space.widened(rewards).normalise(rewards))
 
 
 def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:

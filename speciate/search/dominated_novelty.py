@@ -18,9 +18,7 @@ from speciate.search.cells import SLOT
 from speciate.search.strategy import EliteTable
 
 
-def slot_bids(
-    space: RewardSpace, table: EliteTable, candidates: Sequence[Individual], points: FloatArray, size: int
-) -> list[Bid]:
+def slot_bids(space: RewardSpace, table: EliteTable, candidates: Sequence[Individual], size: int) -> list[Bid]:
     """Give the slots of members that do not survive to newcomers that do; none if an elite has the same rewards.
 
     Once there is a feasible vector, infeasible ones do not survive: far below all others, they would stay novel
@@ -29,7 +27,7 @@ def slot_bids(
     A slot ranks by the number of its holder, so that newcomers take it and late ones, which were compared with an
     outdated population, do not.
 
-    ``points`` are the candidates' normalised rewards, shape (n, k); ``size`` is the number of slots.
+    ``size`` is the number of slots.
     """
     rewards = np.array([candidate.vector for candidate in candidates])
     feasible = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
@@ -37,8 +35,8 @@ def slot_bids(
     holders = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]
     equal = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
     newcomers = np.flatnonzero(~equal & eligible[len(table) :])
-    members = np.concatenate([space.normalise(table.rewards[holders]), points[newcomers]])
-    alive = survivors(members, size)
+    members = np.concatenate([table.rewards[holders], rewards[newcomers]])
+    alive = survivors(space.widened(members).normalise(members), size)
     entering = newcomers[alive[len(holders) :]].tolist()
     occupied = [table.cells[row] for row in holders]
     empty = [name for name in (f"{SLOT}{i}" for i in range(size)) if name not in occupied]

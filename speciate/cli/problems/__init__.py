@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records
 from speciate.cli.errors import ExitCode
 from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
@@ -254,6 +254,23 @@ def export(
             problem = service.problems.get(name).definition
     hint = f"Next: pip install -e {folder}"
     _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint, as_json=as_json)
+
+
+@app.command("save", epilog=examples("speciate problems save RUN my-problem"))
+def save(
+    ctx: typer.Context,
+    run_id: RunId,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the problem of a run as a directory, with estimated ranges widened to the values that the run has seen."""
+    from speciate.problems.writing import problem_texts, with_ranges_of, write
+
+    with client(ctx) as service:
+        run = service.runs.get(run_id)
+        problem = with_ranges_of(run.problem().definition, [elite.rewards for elite in run.archive()])
+    hint = f"Next: speciate problems check {directory}, then speciate problems add {directory}"
+    _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint, as_json=as_json)
 
 
 @app.command("templates", epilog=examples("speciate problems templates my-problem"))

@@ -95,7 +95,7 @@ class AdaptiveEvolution(Strategy):
         table = view.elites(_ISLAND)
         points = view.problem.space.normalise([candidate.vector for candidate in candidates])
         bids = trade_off_bids(view.problem, points)
-        bids += slot_bids(view.problem.space, table, candidates, points, self.config.population)
+        bids += slot_bids(view.problem.space, table, candidates, self.config.population)
         return tuple(improvements(table, _ISLAND, bids, candidates))
 
     def in_flight(self, most: int, evaluated: int) -> int:

@@ -19,6 +19,7 @@ from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.policies.bundled import bundled_policies
+from speciate.problems.loader import load_problem
 from speciate.settings import Settings
 from tests.unit.compat.directories import OPENEVOLVE, made
 
@@ -230,6 +231,12 @@ def test_converted_openevolve_directory_evolves(ready: Cli, url: str, tmp_path: 
     assert min(losses) < 1.5
     (unlock,) = [json.loads(line) for line in ready("unlocks", "--run", run.id, "--json").out.splitlines()]
     assert (unlock["target"], unlock["forgeable"]) == ("better_than_initial", True)
+    assert ready("problems", "save", run.id, tmp_path / "saved").code == ExitCode.OK
+    saved, declared = load_problem(tmp_path / "saved"), load_problem(ours)
+    assert [o.estimated for o in saved.objectives] == [False] * 3
+    assert saved.evaluator_digest != declared.evaluator_digest
+    assert saved.data_files == declared.data_files
+    assert "is not empty" in ready("problems", "save", run.id, ours).err
 
 
 def test_service_without_a_sandbox_does_not_start(open_dir: Path) -> None:

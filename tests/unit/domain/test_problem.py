@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from speciate.domain.budget import Budget
 from speciate.domain.errors import RuleError
 from speciate.domain.limits import Limits
+from speciate.domain.objective import Objective
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
@@ -31,7 +32,9 @@ def test_unset_new_fields_do_not_change_digests() -> None:
     definition = toy_problem().definition()
     set_fields = {key: value for key, value in definition.items() if key not in Problem.omitted_at_default}
     limits = {key: value for key, value in definition["limits"].items() if key not in Limits.omitted_at_default}
-    assert toy_problem().digest == digest_of({**set_fields, "limits": limits})
+    omitted = Objective.omitted_at_default
+    objectives = [{key: each[key] for key in each.keys() - omitted} for each in definition["objectives"]]
+    assert toy_problem().digest == digest_of({**set_fields, "limits": limits, "objectives": objectives})
     changed = _changed(prompts={"change_requests": "Make it shorter."})
     assert changed.digest != toy_problem().digest
     assert changed.evaluator_digest == toy_problem().evaluator_digest

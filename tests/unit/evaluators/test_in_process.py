@@ -89,7 +89,7 @@ def test_it_needs_a_confirmation(problem):
         (SCRIPT, "def solve(x): return '\ud800'\n", FailureKind.INVALID_OUTPUT, "evaluator_raised"),
         (SCRIPT, "import os\nos._exit(3)\n", FailureKind.CRASHED, "exited"),
         (SCRIPT, "while True: pass\n", FailureKind.TIMEOUT, "wall_limit"),
-        ("def evaluate(path):\n    return 3\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+        ("def evaluate(path):\n    return '3'\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
         ("def evaluate(path):\n    return {}\n", GOOD, FailureKind.INVALID_OUTPUT, "invalid_rewards"),
         ("def other(path):\n    return {}\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
         ("1 / 0", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),

@@ -178,7 +178,7 @@ def test_what_the_candidate_prints_is_kept(sandbox, scripted):
         ("return {'score': '1'}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "str"),
         ("return {'scores': 1}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score; unknown scores"),
         ("return {}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score"),
-        ("return 1.0", FailureKind.INVALID_OUTPUT, "evaluator_raised", "returned float"),
+        ("return [1.0]", FailureKind.INVALID_OUTPUT, "evaluator_raised", "returned list"),
         ("return {'score': object()}", FailureKind.INVALID_OUTPUT, "evaluator_raised", "'score' is object"),
         ("return {'score': 10 ** 5000}", FailureKind.INVALID_OUTPUT, "evaluator_raised", "'score' is int"),
         ("import numpy; return {'score': numpy.ones(2)}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "list"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.search.archive import ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
@@ -84,6 +84,16 @@ def test_a_pool_holds_distinct_feasible_elites() -> None:
     assert pool.numbers.tolist() == [3, 7]
     assert np.allclose(pool.points, [[0.2, 0.3], [0.9, 0.1]])
     assert pool_of(problem.space, EliteTable.of(violating, 3)).numbers.tolist() == [5]
+
+
+def test_an_estimated_range_reaches_the_best_of_the_archive() -> None:
+    declared = vector_problem(2)
+    estimated = [o.model_copy(update={"estimated": True}) for o in declared.objectives]
+    estimated[1] = estimated[1].model_copy(update={"direction": Direction.MINIMIZE})
+    problem = declared.model_copy(update={"objectives": tuple(estimated)})
+    table = EliteTable.of([("s0", 1, 0.0, (500.0, 0.5)), ("s1", 2, 0.0, (0.5, -3.0)), ("s2", 3, 0.0, (-9.0, 4.0))], 2)
+    assert pool_of(problem.space, table).points.tolist() == [[1.0, 0.125], [0.001, 1.0], [-0.018, -0.75]]
+    assert pool_of(declared.space, table).points.max() == 500.0
 
 
 def test_inspirations_are_drawn_by_their_distance() -> None:
