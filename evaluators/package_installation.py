@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from speciate.subprocesses import measure
+
 _BUILD_S: Final = 1800.0
 _PIP_BYTES: Final = 2 << 30
 _COMPILER_BYTES: Final = 1 << 30
@@ -134,30 +136,12 @@ class _Build:
     def _look(self) -> None:
         if time.monotonic() > self._deadline:
             self._exceeded = f"the build takes more than {_BUILD_S:g} s"
-        size, count = _measure(self._folder)
+        size, count = measure(self._folder, _MOST_FILES)
         if size > self._most_bytes or count > _MOST_FILES:
             self._exceeded = (
                 f"the build fills {size} bytes in {count} files: `environments_bytes` = {self._most_bytes},"
                 f" and {_MOST_FILES} files, are allowed"
             )
-
-
-def _measure(folder: Path) -> tuple[int, int]:
-    """Return the size of all files below a folder and their number, while others change it."""
-    size = count = 0
-    folders = [str(folder)]
-    while folders and count <= _MOST_FILES:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    count += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            continue  # pip moved or removed it
-    return size, count
 
 
 def environment(home: str) -> dict[str, str]:

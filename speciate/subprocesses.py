@@ -22,7 +22,10 @@ _LONGEST_POLL_S: Final = 0.1
 _FOLDER_POLL_S: Final = 1.0
 _MOST_FILE_BYTES: Final = 1 << 30
 """Largest file that a command may write anywhere: a bound between two polls. Caches of tools are smaller."""
+_MOST_FILES: Final = 1_000_000
 _ERROR_BYTES: Final = 4000
+KEPT_BYTES: Final = 16 << 20
+"""Output that is returned, from its end."""
 _MOST_ROUNDS: Final = 5
 
 
@@ -33,8 +36,8 @@ class CommandLimits:
     timeout_s: float
     output_bytes: int
     """Most bytes on standard output, and on standard error."""
-    folder_bytes: int | None = None
-    """Most bytes in the folder; None for no bound."""
+    folder_bytes: int = 0
+    """Most bytes of the files in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def run_command(
         finally:
             _end(process, mark.encode())
         status = None if exceeded else process.returncode
-        return CommandResult(status, exceeded, _tail(output, limits.output_bytes), _tail(errors, _ERROR_BYTES))
+        return CommandResult(status, exceeded, _tail(output, KEPT_BYTES), _tail(errors, _ERROR_BYTES))
 
 
 def _wait(
@@ -104,9 +107,9 @@ def _wait(
         now = time.monotonic()
         if any(os.fstat(each.fileno()).st_size > limits.output_bytes for each in outputs):
             return f"wrote more than {limits.output_bytes} bytes"
-        if folder is not None and limits.folder_bytes is not None and (ended or now - measured_at > _FOLDER_POLL_S):
+        if folder is not None and (ended or now - measured_at > _FOLDER_POLL_S):
             measured_at = now
-            if _size(folder) > limits.folder_bytes:
+            if measure(folder, _MOST_FILES)[0] > limits.folder_bytes:
                 return f"wrote files of more than {limits.folder_bytes} bytes"
         if ended:
             return ""
@@ -116,16 +119,6 @@ def _wait(
             return "was interrupted"
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, _LONGEST_POLL_S)
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # removed meanwhile
-                total += (Path(parent) / name).lstat().st_blocks * 512
-    return total
 
 
 def _end(process: subprocess.Popen[bytes], mark: bytes) -> None:
@@ -146,6 +139,21 @@ def _marked(mark: bytes) -> Iterator[int]:
         with suppress(OSError):  # ended, or of another user
             if mark in entry.read_bytes().split(b"\0"):
                 yield int(entry.parent.name)
+
+
+def measure(folder: Path, most_files: int) -> tuple[int, int]:
+    """Return the size of all files below a folder and their number, while others change it."""
+    size = count = 0
+    folders = [str(folder)]
+    while folders and count <= most_files:
+        with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:  # moved or removed
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size, count
 
 
 def _tail(file: IO[bytes], most: int) -> str:

@@ -6,9 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,11 +20,12 @@ from speciate.client import BrokenEvaluatorError, CandidateFailedError, Client, 
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import InvalidInputError, UnavailableError
 from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
+from speciate.subprocesses import CommandLimits, run_command
 
 app = command_group()
 
 _TAIL: Final = 4000
-_MAX_OUTPUT: Final = 1 << 20
+_MOST_PRINTED: Final = 1 << 30
 _MOST_BROKEN: Final = 5
 """Failures of the command itself, with no success, after which it is taken for broken."""
 _OF_COMMAND: Final = ("exit_status", "no_json")
@@ -158,9 +157,8 @@ class _CommandRunner:
     """Runs the command of the user for one candidate after another, in several threads."""
 
     def __init__(self, command: list[str], timeout_s: float) -> None:
-        self._command, self._timeout_s = command, timeout_s
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._lock = threading.Lock()
+        self._command = command
+        self._limits = CommandLimits(timeout_s, _MOST_PRINTED)
         self._stopped = False
         self._broken = 0
         self._worked = False
@@ -168,10 +166,6 @@ class _CommandRunner:
     def stop(self) -> None:
         """Kill all commands in progress."""
         self._stopped = True
-        with self._lock:
-            running = [*self._running]
-        for process in running:
-            _kill(process)
 
     def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
         try:
@@ -199,40 +193,15 @@ class _CommandRunner:
                 path = folder / file
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, "utf-8")
-            main = folder / next(iter(candidate.files))
-            with (folder / ".stdout").open("w+b") as out, (folder / ".stderr").open("w+b") as err:
-                status = self._run([*self._command, str(main)], _environment(candidate, folder), out, err)
-                printed, errors = _tail(out, _MAX_OUTPUT), _tail(err, _TAIL)
-        if status is None:
-            raise CandidateFailedError(f"no result within {self._timeout_s:g} s", kind="timeout", reason="wall_time")
-        if status != 0:
-            raise CandidateFailedError(f"exit status {status}\n{errors or printed[-_TAIL:]}", reason="exit_status")
-        return _read(printed)
-
-    def _run(self, command: list[str], environment: dict[str, str], out: Any, err: Any) -> int | None:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
-        )
-        with self._lock:
-            self._running.add(process)
-        try:
-            if self._stopped:
-                _kill(process)
-            return process.wait(self._timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            _kill(process)
-            process.wait()
-            with self._lock:
-                self._running.discard(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        process.poll()
+            command = [*self._command, str(folder / next(iter(candidate.files)))]
+            ended = run_command(command, _environment(candidate, folder), self._limits, give_up=lambda: self._stopped)
+        if ended.status is None:
+            raise CandidateFailedError(f"it {ended.exceeded}", kind="timeout", reason="wall_time")
+        if ended.status != 0:
+            raise CandidateFailedError(
+                f"exit status {ended.status}\n{ended.errors or ended.output[-_TAIL:]}", reason="exit_status"
+            )
+        return _read(ended.output)
 
 
 def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
@@ -246,13 +215,6 @@ def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
         "SPECIATE_PROBLEM": candidate.problem,
         "SPECIATE_MEASURED": json.dumps(candidate.measured),
     }
-
-
-def _tail(file: Any, most: int) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - most))
-    text: str = file.read().decode("utf-8", "replace")
-    return text
 
 
 def _read(printed: str) -> Rewards:

@@ -36,25 +36,20 @@ from speciate.policies.request_fields import joined, one_each
 from speciate.ports.interruption import interrupted
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.text import bounded, printable, prompt_tokens, token_bound
-from speciate.subprocesses import CommandLimits, CommandResult, run_command
+from speciate.subprocesses import KEPT_BYTES, CommandLimits, CommandResult, run_command
 
 _PASSED: Final = re.compile(
-    r"HOME|PATH|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|LC_\w+|XDG_\w+|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|CLAUDE_CONFIG_DIR"
-    r"|CODEX_HOME"
+    r"HOME|PATH|USER|LOGNAME|SHELL|LANG|TZ|LC_\w+|XDG_\w+|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|CLAUDE_CONFIG_DIR|CODEX_HOME"
 )
-"""Variables that tools need to find their configuration and the login in it; none of them is a secret."""
-_SECRET: Final = re.compile(
-    r"^--?[\w-]*(?:api-?key|secret|passw|auth-?token|access-?token)|\bsk-[\w-]{16,}", re.IGNORECASE
-)
+"""Variables by which tools find their configuration, and the login in it; none of them is a secret."""
+_SECRET: Final = re.compile(r"^--?[\w-]*(?:api-?key|secret|passw|(?:auth|access)-?token)|\bsk-[\w-]{16}", re.IGNORECASE)
 _LIMITED: Final = re.compile(
-    r"hit your .{0,30}limit|limit (?:reached|exceeded)|rate.?limit|too many requests|overloaded|quota|exhausted"
-    r"|credit balance|billing|payment",
+    r"hit your .{0,30}limit|limit (?:reached|exceeded)|rate.?limit|too many requests|overloaded|quota|credit balance"
+    r"|resource.?exhausted|billing|(?:error|status|http)\W.{0,20}\b(?:429|503|529)\b",
     re.IGNORECASE,
 )
-_BUSY_STATUS: Final = re.compile(r"\b(?:429|503|529)\b")
-"""Statuses in the text of a failure; in an answer they are numbers."""
 _LOGGED_OUT: Final = re.compile(
-    r"not logged in|\b(?:log|sign) ?in\b|authenticat|unauthorized|api.?key|credentials", re.IGNORECASE
+    r"\b(?:log|logged|sign) ?in\b|authenticat|unauthorized|api.?key|credentials", re.IGNORECASE
 )
 _VERSIONED: Final = frozenset(
     {"aider", "amp", "claude", "codex", "cursor-agent", "gemini", "goose", "opencode", "qwen"}
@@ -62,8 +57,8 @@ _VERSIONED: Final = frozenset(
 """Programs that are known to answer ``--version`` and do nothing else then."""
 _VERSION_LIMITS: Final = CommandLimits(timeout_s=10.0, output_bytes=4000)
 _MOST_MESSAGE: Final = 600
-_SHORT: Final = 500
-"""An output that is shorter and has no code may be a notice of the agent instead of an answer."""
+_MOST_NOTICE: Final = 500
+"""A longer output is an answer; a line may be a notice, with which some agents end as if nothing had happened."""
 _OVERHEAD_TOKENS: Final = 1000
 _MOST_READ: Final = 8 * MAX_PROGRAM_BYTES
 
@@ -75,7 +70,7 @@ class CommandOptions(Value):
     """Program and arguments, in quotes where they hold spaces; no shell reads them."""
     concurrency: int = Field(default=2, ge=1, le=256)
     """Processes at the same time, in each process of the service."""
-    max_output_bytes: int = Field(default=8 << 20, ge=1 << 10, le=1 << 28)
+    max_output_bytes: int = Field(default=8 << 20, ge=1 << 10, le=KEPT_BYTES)
     """Most bytes that it may print."""
     max_folder_bytes: int = Field(default=256 << 20, ge=1 << 16, le=1 << 36)
     """Most bytes that it may write to its folder."""
@@ -212,18 +207,17 @@ class CommandPolicy:
         return replace(self._read(request, result, changed), latency_s=time.monotonic() - started)
 
     def _read(self, request: SampleRequest, process: CommandResult, changed: str | None) -> SampleResult:
-        """Return the result of a process: the changed program, else its output, else why there is no answer.
-
-        Raises:
-            PolicyUnavailableError: The words of the agent mean that other requests will fail, too.
-        """
+        """Return the changed program, else the output, else why there is no answer."""
         output = read_output(process.output)
         result = self._measured(request, output)
-        failure = _failure(process, output)
-        notice = output.text.strip() if changed is None else ""
-        said = failure or (notice if len(notice) < _SHORT and "\n" not in notice else "")
-        if not process.exceeded and (remedy := self._remedy(said, failed=bool(failure))):
-            error = self._unavailable(_line(said), remedy)
+        failure, printed = _failure(process, output), output.text.strip()
+        is_notice = changed is None and len(printed) < _MOST_NOTICE and "\n" not in printed
+        said = printable(bounded(failure or (printed if is_notice else ""), _MOST_MESSAGE)).replace("\n", " ")
+        limited, logged_out = _LIMITED.search(said), _LOGGED_OUT.search(said)
+        if not process.exceeded and (limited or logged_out):  # other requests will fail, too
+            remedy = "Wait until the limit is lifted, then resume the run; fewer lanes or a lower concurrency help."
+            log_in = f"Log in with {self._command[0]} as the user of the workers, then resume the run."
+            error = self._unavailable(said, remedy if limited else log_in)
             error.spent = result.charge(self._policy.price)
             raise error
         (completion,) = result.completions
@@ -231,17 +225,8 @@ class CommandPolicy:
             completion = replace(completion, text=changed)
         elif failure:
             advice = f"Run {self._command[0]} by hand with the prompt of this answer, or raise its limits."
-            completion = replace(completion, text=f"{_line(failure)}\n{advice}", finish_reason=REFUSED)
+            completion = replace(completion, text=f"{said}\n{advice}", finish_reason=REFUSED)
         return replace(result, completions=(completion,))
-
-    def _remedy(self, said: str, *, failed: bool) -> str | None:
-        """Return what to do about a limit or a missing login; None if the words are about neither."""
-        if _LIMITED.search(said) or (failed and _BUSY_STATUS.search(said)):
-            return "Wait until the limit is lifted, then resume the run; fewer lanes or a lower concurrency help."
-        logged_out = _LOGGED_OUT.search(said)
-        return (
-            f"Log in with {self._command[0]} as the user of the workers, then resume the run." if logged_out else None
-        )
 
     def _measured(self, request: SampleRequest, output: AgentOutput) -> SampleResult:
         """Return the output with the reported tokens, or a bound of them.
@@ -280,10 +265,6 @@ def _failure(process: CommandResult, output: AgentOutput) -> str:
         ended = f"signal {-process.status}" if process.status < 0 else f"exit status {process.status}"
         return f"{ended}: {output.error or errors or text[-_MOST_MESSAGE:]}"
     return output.error or ("" if text else f"it printed nothing. {errors}")
-
-
-def _line(text: str) -> str:
-    return printable(bounded(text.strip(), _MOST_MESSAGE)).replace("\n", " ")
 
 
 class Workspace:

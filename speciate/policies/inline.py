@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -28,8 +28,6 @@ from speciate.schema.policies import PolicyVersion
 
 _FORM: Final = "Write PROVIDER/NAME, such as openai/gpt-5-mini, or an address, such as http://127.0.0.1:8000/v1#NAME."
 _ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
-_OF_THE_SERVICE: Final = {"api_key_id": None, "served": None, "checkpoint_digest": None}
-"""Fields of a registered policy that its definition did not hold."""
 _MOST_SHOWN: Final = 10
 _REPORTING: Final = {
     ("claude",): ("--output-format", "json"),
@@ -47,16 +45,11 @@ class PolicyRegistry(Protocol):
     def get(self, name: str) -> PolicyVersion: ...
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where a model is served."""
-
-    name: str
-    """Name for people: that of the preset, or the address."""
+class _Source(NamedTuple):
+    name: str  # of the preset, or the address
     preset: Provider
     base_url: str
-    model: str
-    """Empty to take the only one that is served."""
+    model: str  # empty to take the only one that is served
 
 
 def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
@@ -129,19 +122,12 @@ def _registered(registry: PolicyRegistry, model: str) -> PolicyVersion:
     try:
         key = environment_key(source.preset, source.name)
     except InvalidInputError:
-        if (stored := _with_stored_key(registry, policy)) is None:
-            raise
-        return stored
+        with suppress(NotFoundError):
+            stored = registry.get(policy.slug)
+            if stored.definition.api_key_id is not None:
+                return stored
+        raise
     return registry.add(policy, api_key=key)
-
-
-def _with_stored_key(registry: PolicyRegistry, policy: Policy) -> PolicyVersion | None:
-    try:
-        version = registry.get(policy.slug)
-    except NotFoundError:
-        return None
-    keyed = version.definition.api_key_id is not None
-    return version if keyed and version.definition.model_copy(update=_OF_THE_SERVICE) == policy else None
 
 
 def _weighted(text: str) -> tuple[str, float]:
@@ -199,5 +185,5 @@ def _only_model(source: _Source) -> str:
 
 
 def _slug(text: str) -> str:
-    words: Iterable[str] = re.findall(r"[a-z0-9]+", _ADDRESS.sub("", text.lower()))
+    words = re.findall(r"[a-z0-9]+", _ADDRESS.sub("", text.lower()))
     return "-".join(words)[:80].strip("-") or "model"
