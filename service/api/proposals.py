@@ -140,15 +140,16 @@ async def result(
     request: Request,
     stores: StoresDep,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the result.")] = 0.0,
+    settled: Annotated[bool, Query(description="Wait for repeated evaluations, too.")] = True,
 ) -> ProposalRecord:
     """Return the result of a proposal: rewards, feedback, targets, and what to do next.
 
-    It is `pending` until the candidate is evaluated. `wait` also waits until the targets in `confirming` are confirmed
-    or refuted.
+    It is `pending` until the candidate is evaluated. With `settled`, `wait` also waits until the targets in
+    `confirming` are confirmed or refuted.
     """
     record = None
     async for record in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
-        if record is None or record.settled:
+        if record is None or record.waited_for(settled=settled):
             break
     if record is None:
         raise NotFoundError(f"there is no candidate {number} in run {run_id}.")

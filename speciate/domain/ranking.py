@@ -126,6 +126,25 @@ class Ranking:
         """Return the rank of a candidate with raw rewards of shape (d,) that meets some targets."""
         return self.merits([rewards], [met])[0]
 
+    def advantage(self, best: Merit, other: Merit) -> str:
+        """Return why a candidate ranks before another, in words."""
+        harder = self.targets[max(0, (best.hardest ^ other.hardest).bit_length() - 1)].name
+        value = "its weighted sum is higher"
+        if self.weights is None and (target := self._next_target(best.hardest)) is not None:
+            value = f"it is nearer to target {self.targets[target].name}"
+        if len(self.space.selected) == 1:
+            value = f"its {self.space.selected[0].name} is better"
+        reasons = {
+            "feasibility": "it fulfils all constraints",
+            "unlocks": "it meets the unlock target",
+            "targets": f"it meets more targets ({best.targets}, not {other.targets})",
+            "hardest": f"it meets the harder target {harder}",
+            "value": value,
+            "balance": "its objectives are nearer to the best ends of their ranges",
+        }
+        decisive = (reasons[name] for name, a, b in zip(Merit._fields, best, other, strict=True) if a != b)
+        return next(decisive, "it was the first with these rewards")
+
     def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[TargetSet]) -> list[Merit]:
         """Return the ranks of several candidates; the arguments of ``merit`` with a dimension of n before."""
         if not rewards:

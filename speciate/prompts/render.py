@@ -82,8 +82,7 @@ def precise(problem: Problem, name: str, value: float) -> str:
 def missing_text(problem: Problem, member: Individual) -> str:
     """Return the targets that a scored program meets, those refuted, and those unmet, with what the first one lacks.
 
-    The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target. Targets that depend on
-    hidden cases are omitted, except the unlock target.
+    The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target.
     """
     rewards, secret = member.rewards or (), secret_objectives(problem)
     met, refuted, unmet = _targets_by_state(problem, member)
@@ -113,15 +112,13 @@ def next_target(problem: Problem, member: Individual) -> str:
 
 
 def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], list[int], list[int]]:
-    secret = secret_objectives(problem)
     met = problem.targets_met(member.rewards or (), stopped_at=member.stopped_at)
     order = sorted(range(len(problem.targets)), key=lambda i: not problem.targets[i].unlock)
-    public = [i for i in order if problem.targets[i].unlock or not problem.rules[i].uses & secret]
-    reached = [i for i in public if met >> i & 1]
+    reached = [i for i in order if met >> i & 1]
     return (
         [i for i in reached if not member.refuted >> i & 1],
         [i for i in reached if member.refuted >> i & 1],
-        [i for i in public if not met >> i & 1],
+        [i for i in order if not met >> i & 1],
     )
 
 

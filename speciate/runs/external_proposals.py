@@ -14,6 +14,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Completion, Prompt, Rollout
 from speciate.domain.run import RunState
+from speciate.domain.target import TargetSet
 from speciate.domain.values import storable
 from speciate.ports.work import ProposedBatch, RunContext, WeightedPolicy, WorkStore
 from speciate.prompts.diff import read_edits
@@ -249,12 +250,13 @@ def admit(
     context: RunContext,
     change: RunChange,
     request_id: UUID,
-    proposals: Sequence[ReadProposal | str],
+    proposals: Sequence[ReadProposal | tuple[ProposalReceipt, ...] | str],
     duplicates: Mapping[str, int],
 ) -> Admission:
     """Admit proposals in order, as far as the budget allows, and count them in ``change``.
 
-    ``request_id`` determines the islands of programs from scratch; ``duplicates`` are candidates by program hash.
+    A refusal stands for a proposal that is refused, receipts for one that was admitted before. ``request_id``
+    determines the islands of programs from scratch; ``duplicates`` are candidates by program hash.
     """
     budget = context.spec.budget
     islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
@@ -264,6 +266,9 @@ def admit(
     dollars = progress.spent().dollars_left(budget, context.token_price)
     position = 0
     for index, proposal in enumerate(proposals):
+        if isinstance(proposal, tuple):
+            receipts += proposal
+            continue
         refusal = proposal if isinstance(proposal, str) else _unaffordable(proposal, evaluations, tokens, dollars)
         if refusal or isinstance(proposal, str):
             receipts.append(ProposalReceipt(index=index, status=ReceiptStatus.REFUSED, reason=refusal))
@@ -341,11 +346,38 @@ def without_secrets(candidate: CandidateDetail, problem: Problem) -> CandidateDe
     return candidate.model_copy(update={"rewards": rewards, "refuted": refuted})
 
 
-def next_step(
-    result: ProposalRecord, state: RunState, reason: str | None, evaluations_left: int | None, *, unlocked: bool
+def standing_text(
+    problem: Problem, candidate: CandidateDetail, best: tuple[int, Sequence[float], TargetSet] | None
 ) -> str:
-    """Return what the proposer of a candidate can do next, in one line."""
+    """Return which candidate is the best of a run and why it ranks before this one; empty without rewards.
+
+    ``best`` is the number of the best one, its raw rewards and the targets that it meets.
+    """
+    if best is None or candidate.rewards is None:
+        return ""
+    number, rewards, met = best
+    if number == candidate.number:
+        return f"The best is candidate {number}: it meets {met.bit_count()} of {len(problem.targets)} targets."
+    own = sum(1 << i for i, target in enumerate(problem.targets) if target.name in candidate.targets)
+    merits = problem.ranking.merits([rewards, tuple(candidate.rewards.values())], [met, own])
+    return f"The best is candidate {number}: {problem.ranking.advantage(*merits)}."
+
+
+def next_step(
+    result: ProposalRecord,
+    state: RunState,
+    reason: str | None,
+    evaluations_left: int | None,
+    problem: Problem,
+    confirmed: TargetSet,
+) -> str:
+    """Return what the proposer of a candidate can do next, in one line; ``confirmed`` are the run's targets."""
     parents = f"with parents [{result.number}]"
+    unlocked, _ = problem.ranking.standing(confirmed)
+    unconfirmed = ", ".join(target.name for i, target in enumerate(problem.targets) if not confirmed >> i & 1)
+    status = (
+        f"The problem is unlocked; not confirmed yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
+    )
     steps = (
         (state.ended, f"The run has ended ({reason}): report its best candidate."),
         (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),
@@ -356,7 +388,7 @@ def next_step(
         (result.failure is not None, f"Repair it: ask again, or send the repaired program {parents}."),
         (bool(result.refuted), f"Make its rewards independent of seed and time, and send it {parents}."),
         (bool(result.confirming), "Wait for the repeated evaluation, or ask meanwhile."),
-        (unlocked, "The problem is solved: stop, or improve it further."),
+        (unlocked, f"{status} Improve it further, or stop."),
         (result.best, "It is the best so far: ask again."),
         (result.elite, "It is in the archive: keep the idea, and ask again."),
         (True, "It is not in the archive: change the idea, or ask again."),

@@ -119,6 +119,10 @@ class ProposalReceipt(Record):
     reason: str = ""
     """Why it was rejected or refused; empty otherwise."""
 
+    @property
+    def will_be_scored(self) -> bool:
+        return self.status in {ReceiptStatus.ACCEPTED, ReceiptStatus.DUPLICATE}
+
 
 class ProposalState(StrEnum):
     """State of a proposed candidate."""
@@ -143,7 +147,7 @@ class ProposalRecord(Record):
     next: str = ""
     """What its proposer can do next, in one line."""
     ahead: int = 0
-    """Batches of the service that were queued before a pending one, running ones included."""
+    """Evaluations of the service that are queued before a pending one, running ones included."""
     candidate_id: UUID | None = None
     """Id of the candidate; None before it is evaluated."""
     rewards: dict[str, float] | None = None
@@ -158,6 +162,8 @@ class ProposalRecord(Record):
     """Those of them that a second evaluation is deciding."""
     confirmed: tuple[str, ...] = ()
     """Those of them that a second evaluation confirmed for this candidate."""
+    confirmed_by: dict[str, int] = Field(default_factory=dict)
+    """Those of them that an earlier candidate confirmed, with its number: a target is confirmed once in a run."""
     refuted: dict[str, str] = Field(default_factory=dict)
     """What was measured, by name of each target that the rewards meet and a repeated evaluation missed."""
     failure: FailureKind | None = None
@@ -174,8 +180,9 @@ class ProposalRecord(Record):
     """True if it is in the archive, from which parents are drawn."""
     best: bool = False
     """True if it is the best candidate of the run."""
+    standing: str = ""
+    """Which candidate is the best of the run and why, in one line."""
 
-    @property
-    def settled(self) -> bool:
-        """True if neither its evaluation nor a repeated one will change it."""
-        return self.state is not ProposalState.PENDING and not self.confirming
+    def waited_for(self, *, settled: bool = True) -> bool:
+        """Return True if it is evaluated and, with ``settled``, no repeated evaluation will change it."""
+        return self.state is not ProposalState.PENDING and not (settled and self.confirming)

@@ -52,7 +52,7 @@ _OF_CANDIDATES: Final = {"number", "rewards", "targets", "parents", "failure", "
 
 Run = Annotated[str, Field(description="Run: id, its last characters (at least 6), name, or problem (its latest run).")]
 Problem = Annotated[str, Field(description="Name of the problem: slug, or slug@version.")]
-Wait = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for evaluation and confirmation.")]
+Wait = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the evaluation.")]
 
 
 def build_server(url: str | None = None, project: str | None = None) -> MCPServer:
@@ -108,7 +108,9 @@ class _Tools:
     async def _status(self, run: AsyncRunHandle) -> Json:
         record, hidden = run.record, await self._hidden(run)
         facts = record.model_dump(mode="json", include={"name", "state", "reason", "reached", "unlocked"})
-        best = record.best and {"number": record.best.number, "rewards": _seen(record.best.rewards, hidden)}
+        best = record.best and record.best.model_dump(mode="json", include={"number", "targets"}) | {
+            "rewards": _seen(record.best.rewards, hidden)
+        }
         return {
             "run": str(record.id),
             **facts,
@@ -216,14 +218,16 @@ class _Tools:
         proposals: Annotated[list[ProposedCandidate], Field(min_length=1, max_length=64)],
         wait_s: Wait = 120.0,
     ) -> Json:
-        """Propose programs and return their results: rewards, feedback, targets met and confirmed, what to do next.
+        """Propose programs and return their results once evaluated: rewards, feedback, targets, what to do next.
 
-        A target that is `refuted` was missed by a second evaluation: it does not count.
+        Targets in `confirming` wait for a second evaluation, which `result` waits for. Those in `refuted` missed it and
+        do not count; those in `confirmed_by` were confirmed by an earlier candidate, which happens once in a run.
         """
         sent = [each.model_dump(mode="json") for each in proposals]
         async with self._run(run) as handle:
             receipts = await handle.propose_all(sent)
-            waits = (handle.proposal(receipt.number, wait_s=wait_s) for receipt in receipts if receipt.number)
+            numbers = [receipt.number for receipt in receipts if receipt.number]
+            waits = (handle.proposal(number, wait_s=wait_s, settled=False) for number in numbers)
             records = {record.number: record for record in await asyncio.gather(*waits)}
         results = []
         for receipt in receipts:
@@ -233,7 +237,7 @@ class _Tools:
         return {"results": results}
 
     async def result(self, run: Run, number: Annotated[int, Field(ge=1)], wait_s: Wait = 120.0) -> Json:
-        """Return the result of a proposal by the number of its candidate."""
+        """Return the result of a proposal by the number of its candidate; waits until its targets are decided, too."""
         async with self._run(run) as handle:
             return _result(await handle.proposal(number, wait_s=wait_s))
 

@@ -106,7 +106,7 @@ def proposals(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> Non
         records = service.runs.get(run_id).proposals()
     output.print_records(
         records,
-        (">candidate", "state", "confirming", ">batches before it"),
+        (">candidate", "state", "confirming", ">evaluations before it"),
         lambda r: (r.number, r.state.value, ", ".join(r.confirming), r.ahead),
         empty="Every proposal has its result; see `speciate candidates list RUN`.",
         as_json=as_json,

@@ -239,14 +239,18 @@ class AsyncRunHandle:
         call = post(f"{self._path}/proposals", Page[ProposalReceipt], body, idempotency_key=key)
         return (await self._transport.send(call)).items
 
-    async def proposal(self, number: int, *, wait_s: float = 0.0) -> ProposalRecord:
-        """Return the result of a candidate by number, waiting up to ``wait_s`` seconds until it is settled."""
+    async def proposal(self, number: int, *, wait_s: float = 0.0, settled: bool = True) -> ProposalRecord:
+        """Return the result of a candidate by number, waiting up to ``wait_s`` seconds for it.
+
+        With ``settled``, also wait until its targets are confirmed or refuted.
+        """
         deadline = time.monotonic() + wait_s
         while True:
             left = max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             call = get(f"{self._path}/proposals/{number}", ProposalRecord)
-            record = await self._transport.send(replace(call, query={"wait": f"{left:g}"}, timeout_s=left + 30))
-            if record.settled or time.monotonic() >= deadline:
+            query = {"wait": f"{left:g}", "settled": str(settled).lower()}
+            record = await self._transport.send(replace(call, query=query, timeout_s=left + 30))
+            if record.waited_for(settled=settled) or time.monotonic() >= deadline:
                 return record
 
     async def proposals(self) -> tuple[ProposalRecord, ...]:

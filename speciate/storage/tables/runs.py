@@ -182,7 +182,7 @@ asks = sa.Table(
     created(),
 )
 
-# Answers to requests with proposals, by the resource of their idempotency key.
+# Answers to requests with proposals, by the resource of their idempotency key, and to answers to prompts, by prompt.
 proposal_answers = sa.Table(
     "proposal_answers",
     metadata,

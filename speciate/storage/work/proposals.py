@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import Connection
+
 from speciate.domain.candidate import Failure
 from speciate.domain.errors import ConflictError
 from speciate.domain.policy import PolicyRole
@@ -28,6 +30,7 @@ from speciate.runs.external_proposals import (
     plan_asks,
     read_proposal,
     require_open,
+    standing_text,
     without_secrets,
 )
 from speciate.runs.lanes import EXTERNAL_LANE
@@ -149,7 +152,9 @@ class Proposals(ScopedStore):
             require_open(run_id, locked.progress.state, locked.progress.reason)
             if stopping.out_of_time(locked.progress, context):
                 raise ConflictError(f"run {run_id} takes no proposals: its budget of seconds is spent.")
-            admission = admit(context, locked, request_id, proposals, duplicates)
+            answered = self._answered(connection, run_id, sent)
+            read = [answered[i] or proposal for i, proposal in enumerate(proposals)]
+            admission = admit(context, locked, request_id, read, duplicates)
             commit = None
             for ordinal, rollouts in admission.rollouts.items():
                 insert_rollouts(connection, context, request_id, ordinal, rollouts)
@@ -157,10 +162,42 @@ class Proposals(ScopedStore):
                 if policy.policy_id != context.proposer_id:
                     record_proposer(connection, run_id, policy.policy_id)
                 commit = write_change(connection, locked)
+            for i, each in enumerate(sent):
+                own = [receipt for receipt in admission.receipts if receipt.index == i]
+                if each.ask is not None and not answered[i] and any(receipt.will_be_scored for receipt in own):
+                    answer = {"digest": _digest(each), "receipts": [receipt.model_dump(mode="json") for receipt in own]}
+                    connection.execute(SQL.insert_receipts, {"id": each.ask, "run_id": run_id, "receipts": answer})
             if idempotency_key is not None:
                 receipts = [receipt.model_dump(mode="json") for receipt in admission.receipts]
                 connection.execute(SQL.insert_receipts, {"id": request_id, "run_id": run_id, "receipts": receipts})
         return admission.receipts, commit
+
+    def _answered(
+        self, connection: Connection, run_id: UUID, sent: Sequence[ProposedCandidate]
+    ) -> list[tuple[ProposalReceipt, ...] | str]:
+        """Return, for each proposal to a prompt that has an answer, its receipts if it is the same, else the refusal.
+
+        What answers no prompt, or is the first answer, has an empty one. An answer that was rejected does not count.
+        """
+        ids = [each.ask for each in sent]
+        rows = connection.execute(SQL.ask_answers, {"run_id": run_id, "ids": [id_ for id_ in ids if id_ is not None]})
+        stored = {row.id: row.answer for row in rows}
+        answered: list[tuple[ProposalReceipt, ...] | str] = []
+        for i, each in enumerate(sent):
+            earlier = stored.get(each.ask)
+            if each.ask is not None and each.ask in ids[:i]:
+                answered.append(f"prompt {each.ask} has another answer in this request: ask for a prompt for each")
+            elif earlier is None:
+                answered.append("")
+            elif earlier["digest"] == _digest(each):
+                receipts = map(ProposalReceipt.model_validate, earlier["receipts"])
+                answered.append(tuple(receipt.model_copy(update={"index": i}) for receipt in receipts))
+            else:
+                number = earlier["receipts"][0]["number"]
+                answered.append(
+                    f"prompt {each.ask} is answered by candidate {number} already: ask again, or name parents instead"
+                )
+        return answered
 
     def _read(
         self, context: RunContext, policy: WeightedPolicy, sent: Sequence[ProposedCandidate], author: str
@@ -215,9 +252,11 @@ class Proposals(ScopedStore):
         ended, context = RunState(row.state).ended, self.work.context(run_id)
         if row.candidate_id is None:
             state = ProposalState.DISCARDED if ended else ProposalState.PENDING
-            record = ProposalRecord(number=number, state=state, ahead=row.ahead)
+            record = ProposalRecord(number=number, state=state, ahead=row.ahead or 0)
         else:
-            candidate = self.queries.candidate(row.candidate_id)
+            candidate, claims = self.queries.candidate(row.candidate_id), row.confirmed or {}
+            best = None if row.best_number is None else (row.best_number, row.best, row.best_targets)
+            standing = standing_text(context.problem, candidate, best)
             if not ended:
                 candidate = without_secrets(candidate, context.problem)
             common = {"rewards", "scalar", "targets", "refuted", "duplicate_of", "failure", "failure_reason"}
@@ -228,13 +267,14 @@ class Proposals(ScopedStore):
                 state=ProposalState.FAILED if candidate.rewards is None else ProposalState.EVALUATED,
                 candidate_id=candidate.id,
                 confirming=() if ended else tuple(row.confirming),
-                confirmed=tuple(row.confirmed),
+                confirmed=tuple(sorted(name for name, first in claims.items() if first == number)),
+                confirmed_by={name: claims[name] for name in candidate.targets if claims.get(name, number) != number},
                 feedback={name: text for name, text in candidate.artifacts.items() if name != OUTPUT},
                 elite=row.elite,
-                best=bool(row.best),
+                best=row.best_number == number,
+                standing=standing,
             )
-        unlocked, _ = context.problem.ranking.standing(row.reached)
-        step = next_step(record, RunState(row.state), row.reason, row.evaluations_left, unlocked=unlocked)
+        step = next_step(record, RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached)
         return record.model_copy(update={"next": step})
 
     def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:
@@ -253,6 +293,10 @@ def _detail(candidate: CandidateDetail, problem: Problem) -> str | None:
     failure = Failure(kind, candidate.failure_reason or "", candidate.failure_detail or "")
     cause = cause_of(failure, problem, candidate.program)
     return "\n".join(filter(None, (cause.message, cause.place)))
+
+
+def _digest(sent: ProposedCandidate) -> str:
+    return digest_of([sent.program, sent.completion])
 
 
 def _stored_ask(row: Any) -> StoredAsk:

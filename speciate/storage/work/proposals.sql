@@ -23,22 +23,27 @@ FROM jsonb_populate_recordset(NULL::asks, cast(:asks AS jsonb)) AS a
 SELECT id, role, island, parents, inspirations, system, "user", seed, advice FROM asks
 WHERE run_id = :run_id AND id = ANY(:ids)
 
--- insert_receipts: Keep the receipts of a request with an idempotency key.
+-- ask_answers: The answers of some prompts that were admitted, by the ids of the prompts.
+SELECT id, answer FROM proposal_answers WHERE run_id = :run_id AND id = ANY(:ids)
+
+-- insert_receipts: Keep the receipts of a request with an idempotency key, or of an answer to a prompt.
 INSERT INTO proposal_answers (id, run_id, answer) VALUES (:id, :run_id, cast(:receipts AS jsonb))
 
 -- receipts: The receipts of an earlier request.
 SELECT answer FROM proposal_answers WHERE id = :id
 
--- result: What became of a candidate, and how many batches were queued before that of a waiting one.
-SELECT g.state, g.reason, g.numbers, g.confirmed AS reached, {left} AS evaluations_left, g.best_number = :number AS best,
+-- result: What became of a candidate, the run's best, and how many evaluations are queued before a waiting one.
+SELECT g.state, g.reason, g.numbers, g.confirmed AS reached, {left} AS evaluations_left,
+  g.best_number, g.best, g.best_targets,
   (SELECT c.id FROM candidates c WHERE c.run_id = g.run_id AND c.number = :number) AS candidate_id,
   EXISTS (SELECT FROM elites e WHERE e.run_id = g.run_id AND e.number = :number) AS elite,
-  ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'confirmed'
-    ORDER BY c.target) AS confirmed,
+  (SELECT jsonb_object_agg(c.target, c.number) FROM claims c WHERE c.run_id = g.run_id AND c.state = 'confirmed')
+    AS confirmed,
   ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'pending'
     ORDER BY c.target) AS confirming,
-  (SELECT count(*) FROM work o WHERE o.kind IN ('evaluate', 'confirm') AND o.state IN ('ready', 'leased')
-    AND o.id < (SELECT w.id {waiting_unit})) AS ahead
+  (SELECT :number - (w.payload ->> 'first')::bigint + coalesce((SELECT sum(greatest(o.reserved_evaluations, 1))
+      FROM work o WHERE o.kind IN ('evaluate', 'confirm') AND o.state IN ('ready', 'leased') AND o.id < w.id), 0)
+    {waiting_unit}) AS ahead
 FROM run_progress g WHERE g.run_id = :run_id
 
 -- unsettled: Proposals that wait for an evaluation, and candidates that wait for a repeated one.

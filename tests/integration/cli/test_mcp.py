@@ -59,7 +59,9 @@ async def agent(client: Client) -> dict[str, Any]:
         {"program": " "},
     ]
     result, failed, refused = (await call(client, "propose", run=run, proposals=sent))["results"]
-    assert result["next"] == "The problem is solved: stop, or improve it further. Evaluations left: 7."
+    assert result["state"] == "evaluated"
+    result |= await call(client, "result", run=run, number=result["number"])
+    assert result["next"] == "All targets are confirmed. Improve it further, or stop. Evaluations left: 7."
     assert "with parents [3]" in failed["next"]
     assert refused == {"status": "refused", "reason": "it is empty"}
     repair = await call(client, "ask", run=run)

@@ -138,20 +138,25 @@ def test_a_result_says_what_is_being_confirmed_and_a_proposer_that_comes_back_fi
     lab.work()
     path = f"/v1/runs/{run}/proposals"
     propose(lab.api, run, {"program": "x = 2\ny = 2\n"})
-    propose(lab.api, run, {"program": BEST, "parents": [1], "rationale": "larger"}, {"program": "y = 3\nx = 3\n"})
+    propose(lab.api, run, {"program": BEST, "parents": [1], "rationale": "larger"}, {"program": "y = 3\nx = 7\n"})
     waiting = lab.api.get(path).json()["items"]
     assert [(one["number"], one["state"], one["ahead"]) for one in waiting] == [
-        (2, "pending", 0), (3, "pending", 1), (4, "pending", 1),
+        (2, "pending", 0), (3, "pending", 1), (4, "pending", 2),
     ]  # fmt: skip
     lab.work(2)
     (confirming,) = lab.api.get(path).json()["items"]
     assert (confirming["number"], confirming["state"], confirming["rewards"]) == (3, "evaluated", {"x": 9.0, "y": 1.0})
     assert (confirming["confirming"], confirming["confirmed"]) == (["both", "half"], [])
+    assert lab.api.get(f"{path}/3?wait=60&settled=false").json()["confirming"] == ["both", "half"]
     lab.work()
     assert lab.api.get(path).json()["items"] == []
     settled = result(lab, run, 3)
     assert (settled["confirming"], settled["confirmed"]) == ([], ["both", "half"])
-    assert settled["next"] == "The problem is solved: stop, or improve it further. Evaluations left: 4."
+    assert settled["next"] == "All targets are confirmed. Improve it further, or stop. Evaluations left: 4."
+    assert settled["standing"] == "The best is candidate 3: it meets 2 of 2 targets."
+    second = result(lab, run, 4)
+    assert (second["targets"], second["confirmed"], second["confirmed_by"]) == (["half"], [], {"half": 3})
+    assert second["standing"] == "The best is candidate 3: it meets the unlock target."
     shown = [lab.api.get(f"/v1/runs/{run}/candidates/{number}").json()["rationale"] for number in (1, 2, 3)]
     assert shown == [None, None, "larger"]
 
@@ -242,7 +247,7 @@ def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab)
 
     run_ended = False
     status, *rest = asyncio.run(seen())
-    assert status["best"] == {"number": 2, "rewards": {"x": 8.0}}
+    assert status["best"] == {"number": 2, "targets": ["half"], "rewards": {"x": 8.0}}
     assert [one["rewards"] for one in rest] == [{"x": 8.0}] * 3
     propose(lab.api, run, {"program": "x = 2\ny = 1\n"})
     lab.work(evaluator=evaluator)
@@ -272,6 +277,14 @@ def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_ad
     )
     refused(changed, 409, "conflict")
     assert "no prompt" in propose(lab.api, run, sent | {"ask": str(uuid4())})[0]["reason"]
+    assert propose(lab.api, run, sent) == receipts
+    (again,) = propose(lab.api, run, sent | {"completion": "```python\nx = 7\ny = 1\n```"})
+    assert (again["status"], again["number"]) == ("refused", None)
+    assert "is answered by candidate 2 already" in again["reason"]
+    unreadable = {"completion": "I do not know.", "ask": other["ask"]}
+    first, second = propose(lab.api, run, unreadable, sent | {"ask": other["ask"]})
+    assert (first["status"], second["status"]) == ("rejected", "refused")
+    assert propose(lab.api, run, sent | {"ask": other["ask"]})[0]["status"] == "accepted"
     lab.work()
     child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
     assert child["parents"] == [1]
@@ -280,7 +293,7 @@ def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_ad
     (chosen,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [2]}).json()["items"]
     assert BEST in chosen["user"]
     refused(lab.api.post(f"/v1/runs/{run}:ask", {"parents": [7]}), 422, "invalid-input")
-    assert lab.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 2
+    assert lab.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 4
 
 
 def test_a_prompt_names_the_causes_of_the_latest_failures(lab: Lab) -> None:

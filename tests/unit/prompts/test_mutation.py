@@ -130,7 +130,8 @@ def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]
         objectives=[{"name": "open"}, {"name": "held_out_open", "role": "record"}],
         targets=[
             {"name": "general", "rule": "open >= 1 and held_out_open >= 0.5", "unlock": True},
-            {"name": "other", "rule": "held_out_open >= 0.375"},
+            {"name": "high", "rule": "open >= 2 and held_out_open >= 0.75"},
+            {"name": "hidden", "rule": "held_out_open >= 0.875"},
         ],
     )
     members = (Individual(1, "x = 1", (0.25, 0.125)), Individual(2, "x = 2", (1.0, 0.1875)))
@@ -140,9 +141,12 @@ def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]
         prompts.append(guidance_prompt(held, asked, (Advice(),), Advice(), members, ()).user)
         for user in prompts:
             assert not any(value in user for value in ("0.125", "0.1875", "held_out_open ="))
+    met = Individual(3, "x = 3", (1.0, 0.625))
+    assert "Meets: general. Unmet: high (missing: open >= 2), hidden." in ask((met,), (), of=held).user
+    assert "All targets are met" not in ask((met,), (), of=held, state=SearchState(best=met)).user
     first, second = (ask((member,), (), of=held).user for member in members)
-    assert "Unmet: general (missing: open >= 1)." in first
-    assert "Unmet: general (missing: what is measured on data that is not shown)." in second
+    assert "Unmet: general (missing: open >= 1), high, hidden." in first
+    assert "Unmet: general (missing: what is measured on data that is not shown), high, hidden." in second
     assert "- held_out_open (measured on data that is not shown)" in first
 
 
