@@ -65,7 +65,6 @@ class Catalog(ScopedStore):
         row, new = self._add(policies, policy.slug, policy.digest, policy.stored_json(), {})
         return _policy(row), new
 
-    @with_retries
     def has_problem(self, problem: Problem) -> bool:
         """Return True if ``add_problem`` would store nothing."""
         same = (
@@ -73,8 +72,7 @@ class Catalog(ScopedStore):
             problems.c.slug == problem.slug,
             problems.c.digest == problem.digest,
         )
-        with reading(self._engine) as connection:
-            return connection.execute(sa.select(problems.c.id).where(*same)).one_or_none() is not None
+        return self._row(sa.select(problems.c.id).where(*same)) is not None
 
     @with_retries
     def problem(self, name: str | UUID) -> ProblemVersion:
@@ -131,7 +129,7 @@ class Catalog(ScopedStore):
         cursor: str | None = None,
     ) -> Page[ProblemSummary]:
         """Return problem versions, newest first, optionally of one slug."""
-        rows = self._rows(problems, slug, visibility, limit, cursor, *_SUMMARY)
+        rows = self._versions(problems, slug, visibility, limit, cursor, *_SUMMARY)
         return cursors.page(rows, limit, _summary, cursors.by_id)
 
     @with_retries
@@ -144,7 +142,7 @@ class Catalog(ScopedStore):
         cursor: str | None = None,
     ) -> Page[PolicyVersion]:
         """Return policy versions, newest first, optionally of one slug."""
-        return cursors.page(self._rows(policies, slug, visibility, limit, cursor), limit, _policy, cursors.by_id)
+        return cursors.page(self._versions(policies, slug, visibility, limit, cursor), limit, _policy, cursors.by_id)
 
     @with_retries
     def change_problem(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
@@ -288,7 +286,7 @@ class Catalog(ScopedStore):
             connection.execute(sa.update(table).where(mine).values(changed_columns(table, change)))
             return connection.execute(sa.select(*columns).where(mine).order_by(table.c.version.desc())).all()
 
-    def _rows(
+    def _versions(
         self,
         table: sa.Table,
         slug: str | None,
@@ -300,8 +298,7 @@ class Catalog(ScopedStore):
         query = self._newest(table, limit, cursor, *columns).where(sa.text(visibility_condition(visibility)))
         if slug is not None:
             query = query.where(table.c.slug == slug)
-        with reading(self._engine) as connection:
-            return connection.execute(query).all()
+        return self._rows(query)
 
     def _newest(
         self, table: sa.Table, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -217,28 +217,6 @@ def check_version(engine: sa.Engine) -> str:
 
 
 @dataclass
-class Store:
-    """Base of the stores."""
-
-    _engine: sa.Engine
-    retry_for_s: float = field(default=5.0, kw_only=True)
-    """Seconds to retry a call while the server restarts."""
-
-
-@dataclass
-class ScopedStore(Store):
-    """Base of stores that can be restricted to one project."""
-
-    project: UUID | None = field(default=None, kw_only=True)
-    """Project to read from and write to. None reads the ids of all projects and the names of the default one, and
-    writes to the default one."""
-
-    @property
-    def _home(self) -> UUID:
-        return self.project or DEFAULT_PROJECT_ID
-
-
-@dataclass
 class Outage:
     """Record of one request, shared by its threads: True once a call gave up on the server."""
 
@@ -265,7 +243,7 @@ def _record_outage() -> None:
 
 
 P = ParamSpec("P")
-S = TypeVar("S", bound=Store)
+S = TypeVar("S", bound="Store")
 
 
 def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -304,6 +282,48 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
             delay = min(delay * 2, 1.0)
 
     return cast("Callable[Concatenate[S, P], R]", call)
+
+
+@dataclass
+class Store:
+    """Base of the stores."""
+
+    _engine: sa.Engine
+    retry_for_s: float = field(default=5.0, kw_only=True)
+    """Seconds to retry a call while the server restarts."""
+
+    @with_retries
+    def _rows(self, query: sa.Executable, binds: Mapping[str, Any] | None = None) -> Sequence[sa.Row[Any]]:
+        with reading(self._engine) as connection:
+            return connection.execute(query, binds).all()
+
+    def _row(self, query: sa.Executable, binds: Mapping[str, Any] | None = None) -> sa.Row[Any] | None:
+        """Return the first row, if there is any."""
+        return next(iter(self._rows(query, binds)), None)
+
+    def _value(self, query: sa.Executable, binds: Mapping[str, Any] | None = None) -> Any:
+        """Return the first column of the first row, or None."""
+        row = self._row(query, binds)
+        return None if row is None else row[0]
+
+    @with_retries
+    def _execute(self, statement: sa.Executable, binds: Mapping[str, Any] | None = None) -> int:
+        """Execute one statement in a transaction of its own; return the number of its rows."""
+        with self._engine.begin() as connection:
+            return connection.execute(statement, binds).rowcount
+
+
+@dataclass
+class ScopedStore(Store):
+    """Base of stores that can be restricted to one project."""
+
+    project: UUID | None = field(default=None, kw_only=True)
+    """Project to read from and write to. None reads the ids of all projects and the names of the default one, and
+    writes to the default one."""
+
+    @property
+    def _home(self) -> UUID:
+        return self.project or DEFAULT_PROJECT_ID
 
 
 def reads(query: Callable[Concatenate[sa.Connection, P], R]) -> Callable[Concatenate[Store, P], R]:

@@ -23,7 +23,7 @@ from speciate.schema.unlocks import (
 )
 from speciate.storage import cursors
 from speciate.storage.cursors import where
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore
 from speciate.storage.lookup import attested_sql
 from speciate.storage.statements import Statements
 
@@ -38,7 +38,6 @@ _MOST_RECORDS: Final = 1000
 class UnlockStore(ScopedStore):
     """Reads the unlock record, which the ledger writes."""
 
-    @with_retries
     def list(
         self,
         *,
@@ -77,8 +76,7 @@ class UnlockStore(ScopedStore):
         )
         query = SQL.build("page", conditions=conditions)
         binds |= {"limit": limit + 1} | ({} if cursor is None else {"b": after[1], "c": after[2]})
-        with reading(self._engine) as connection:
-            rows = connection.execute(query, binds).all()
+        rows = self._rows(query, binds)
         return cursors.page(
             rows,
             limit,
@@ -86,24 +84,20 @@ class UnlockStore(ScopedStore):
             lambda row: [str(row.run_id), row.evaluations, row.target],
         )
 
-    @with_retries
     def cheapest(self, problem_id: UUID) -> dict[str, UnlockRecord]:
         """Return the confirmed claim with the fewest evaluations of every reached target of a problem version."""
         conditions, binds = self._confirmed(problem_id)
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.build("cheapest", conditions=conditions), binds).all()
+        rows = self._rows(SQL.build("cheapest", conditions=conditions), binds)
         return {row.target: UnlockRecord.model_validate(row._asdict()) for row in rows}
 
-    @with_retries
     def history(self, problem_id: UUID, *, latest: int) -> tuple[tuple[UnlockRecord, ...], int]:
         """Return the latest confirmed unlocks of a problem version with every earlier record, and the number of all.
 
         They are in order of time. A record took fewer evaluations than every earlier unlock.
         """
         conditions, binds = self._confirmed(problem_id, unlocks_only=True)
-        with reading(self._engine) as connection:
-            query = SQL.build("history", conditions=conditions)
-            rows = connection.execute(query, binds | {"latest": latest}).all()
+        query = SQL.build("history", conditions=conditions)
+        rows = self._rows(query, binds | {"latest": latest})
         return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows), rows[0].total if rows else 0
 
     def _confirmed(self, problem_id: UUID, *, unlocks_only: bool = False) -> tuple[str, dict[str, Any]]:
@@ -116,14 +110,10 @@ class UnlockStore(ScopedStore):
             }
         )
 
-    @with_retries
     def of_problem(self, problem: ProblemVersion) -> ProblemUnlocks:
         """Return, by target, the policies and strategies that were tried and those that reached it."""
-        with reading(self._engine) as connection:
-            tried = connection.execute(SQL.attempts, {"id": problem.id}).all()
-            counts = {
-                (*_key(row), row.target): row.runs for row in connection.execute(SQL.reached, {"id": problem.id}).all()
-            }
+        tried, reached = (self._rows(query, {"id": problem.id}) for query in (SQL.attempts, SQL.reached))
+        counts = {(*_key(row), row.target): row.runs for row in reached}
         firsts = self.list(problem_id=problem.id, first_only=True, limit=_ALL).items
         return ProblemUnlocks(
             problem=problem.definition.slug,
@@ -137,23 +127,21 @@ class UnlockStore(ScopedStore):
             ),
         )
 
-    @with_retries
     def records(self, problem: ProblemVersion) -> tuple[ObjectiveRecord, ...]:
         """Return the successive best values of every objective, objective by objective, newest first."""
         definition, records = problem.definition, list[ObjectiveRecord]()
         query = SQL.build("records", feasible=_feasible(definition))
         common = {"forgeable": definition.forgeable, "attested": definition.attested}
-        with reading(self._engine) as connection:
-            for i, objective in enumerate(definition.objectives, start=1):
-                if objective.role is ObjectiveRole.CONSTRAINT:
-                    continue
-                binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS} | _limits(definition)
-                binds["sign"] = 1 if objective.direction is Direction.MAXIMIZE else -1
-                binds["early"] = _stages_without(definition, objective)
-                records += [
-                    ObjectiveRecord.model_validate(common | {"objective": objective.name} | row._asdict())
-                    for row in connection.execute(query, binds)
-                ]
+        for i, objective in enumerate(definition.objectives, start=1):
+            if objective.role is ObjectiveRole.CONSTRAINT:
+                continue
+            binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS} | _limits(definition)
+            binds["sign"] = 1 if objective.direction is Direction.MAXIMIZE else -1
+            binds["early"] = _stages_without(definition, objective)
+            records += [
+                ObjectiveRecord.model_validate(common | {"objective": objective.name} | row._asdict())
+                for row in self._rows(query, binds)
+            ]
         return tuple(records)
 
 

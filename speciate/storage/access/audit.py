@@ -19,7 +19,7 @@ from speciate.schema.base import Page
 from speciate.schema.projects import AuditRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
-from speciate.storage.database import Store, reading, with_retries, writing_once
+from speciate.storage.database import Store, with_retries, writing_once
 from speciate.storage.statements import Statements
 
 SQL = Statements(__file__)
@@ -54,10 +54,8 @@ class AuditLog(Store):
         with writing_once(self._engine) as connection:
             append_entry(connection, entry)
 
-    @with_retries
     def count_old(self, before: datetime) -> int:
-        with reading(self._engine) as connection:
-            return int(connection.execute(SQL.count_old, _limits(before)).scalar_one())
+        return int(self._value(SQL.count_old, _limits(before)))
 
     def delete_old(self, before: datetime, principal: str) -> int:
         """Delete the entries older than ``before`` in small transactions, and return their number.
@@ -79,12 +77,10 @@ class AuditLog(Store):
                 append_entry(connection, AuditEntry(principal, "DELETE audit", span))
             return int(deleted.entries)
 
-    @with_retries
     def list(self, *, project: UUID | None, limit: int = 100, cursor: str | None = None) -> Page[AuditRecord]:
         after = cursors.decode_id(cursor) if cursor else None
         clause, binds = where({"a.project_id = :project": project, "a.id < :after": after})
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.build("page", where=clause), {**binds, "limit": limit + 1}).all()
+        rows = self._rows(SQL.build("page", where=clause), {**binds, "limit": limit + 1})
         return cursors.page(rows, limit, lambda row: AuditRecord.model_validate(row._asdict()), cursors.by_id)
 
 

@@ -54,7 +54,6 @@ class ProjectStore(Store):
             used = used_today(connection, row.id, today)
         return ProjectUsage.model_validate({**_record(row).model_dump(), "used": used})
 
-    @with_retries
     def list(self, *, only: UUID | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProjectRecord]:
         """Return projects, oldest first; with ``only``, at most that one."""
         query = sa.select(projects).order_by(projects.c.id).limit(limit + 1)
@@ -62,8 +61,7 @@ class ProjectStore(Store):
             query = query.where(projects.c.id == only)
         if cursor is not None:
             query = query.where(projects.c.id > cursors.decode_id(cursor))
-        with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries

@@ -35,13 +35,11 @@ class PolicyKeyStore(Store):
         self._sealer.seal(key_purpose(key_id), "")
         return key_id
 
-    @with_retries
     def store(self, key_id: str, key: str) -> None:
         """Store a key, replacing one of the same id."""
         sealed = self._sealer.seal(key_purpose(key_id), key)
         statement = insert(policy_keys).values(id=key_id, sealed=sealed)
-        with self._engine.begin() as connection:
-            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
+        self._execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
         with self._lock:
             self._opened.pop(key_id, None)
 
@@ -70,10 +68,8 @@ class PolicyKeyStore(Store):
         with self._engine.begin() as connection:
             return renew_sealed(connection, policy_keys, self._sealer, key_purpose)
 
-    @with_retries
     def _read(self, key_id: str) -> str:
-        with reading(self._engine) as connection:
-            sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
+        sealed = self._value(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id))
         if sealed is None:
             raise UnavailableError(
                 f"no API key is stored as {key_id}.", remedy="Register the policy again with its api_key."

@@ -23,7 +23,7 @@ from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
-from speciate.storage.database import Store, reading, with_retries, writing_once
+from speciate.storage.database import Store, with_retries, writing_once
 from speciate.storage.tables import projects, sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)
@@ -100,14 +100,12 @@ class TokenStore(Store):
             row = connection.execute(_SELECT.where(tokens.c.id == values["id"])).one()
         return NewToken.model_validate({**row._asdict(), "token": token})
 
-    @with_retries
     def list(self, project_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TokenRecord]:
         """Return the tokens of a project, newest first, including revoked and expired ones."""
         query = _SELECT.where(tokens.c.project_id == project_id).order_by(tokens.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(tokens.c.id < cursors.decode_id(cursor))
-        with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries
@@ -150,10 +148,8 @@ class TokenStore(Store):
         """Return the identity of a session, or None if it or its token is unknown, expired or revoked."""
         return self._bearer(_BY_SESSION, secret, operator_token)
 
-    @with_retries
     def log_out(self, secret: str) -> None:
-        with self._engine.begin() as connection:
-            connection.execute(sa.delete(sessions).where(sessions.c.hash == _hash(secret)))
+        self._execute(sa.delete(sessions).where(sessions.c.hash == _hash(secret)))
 
     @with_retries
     def _bearer(self, query: sa.Select[Any], secret: str, operator_token: str | None = None) -> Bearer | None:

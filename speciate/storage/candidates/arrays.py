@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.reward import FloatArray, RewardSpace, large_front
-from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.database import Store
 from speciate.storage.statements import Statements
 
 IntArray = NDArray[np.int64]
@@ -103,7 +103,6 @@ class CandidateArrays:
 class ArrayReader(Store):
     """Reads the columns."""
 
-    @with_retries
     def arrays(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateArrays:
         """Return the candidates of a run recorded after a number of evaluations.
 
@@ -116,21 +115,18 @@ class ArrayReader(Store):
         """
         parts: list[CandidateArrays] = []
         most = _MOST_BYTES // _row(dimensions).itemsize
-        with reading(self._engine) as connection:
-            while not parts or len(parts[-1]) == most:
-                keys = {"id": run_id, "after": parts[-1].last if parts else after, "most": most, "d": dimensions}
-                row = connection.execute(SQL.packed, keys).one()
-                parts.append(_columns(row.packed or b"", row.failure or (), dimensions))
+        while not parts or len(parts[-1]) == most:
+            keys = {"id": run_id, "after": parts[-1].last if parts else after, "most": most, "d": dimensions}
+            row = self._rows(SQL.packed, keys)[0]
+            parts.append(_columns(row.packed or b"", row.failure or (), dimensions))
         return reduce(CandidateArrays.followed_by, parts)
 
-    @with_retries
     def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
         """Return number and target of every claim of a run that a second evaluation refuted, in order.
 
         ``CandidateArrays.targets`` has these targets, since later reads do not repeat a candidate.
         """
-        with reading(self._engine) as connection:
-            return tuple((row.number, row.target) for row in connection.execute(SQL.refuted, {"id": run_id}))
+        return tuple((row.number, row.target) for row in self._rows(SQL.refuted, {"id": run_id}))
 
 
 def _row(dimensions: int) -> np.dtype[np.void]:

@@ -62,7 +62,6 @@ class CandidateQueries(Store):
     def __post_init__(self) -> None:
         self._scoring = lru_cache(maxsize=2048)(self._load_scoring)
 
-    @with_retries
     def candidates(
         self, run_id: UUID, filters: CandidateFilter = NO_FILTER, *, limit: int = 100, cursor: str | None = None
     ) -> Page[CandidateRecord]:
@@ -75,8 +74,7 @@ class CandidateQueries(Store):
         scoring = self._scoring(run_id)
         query = listing(filters, scoring, cursor)
         statement = SQL.build("candidates", best=query.best, conditions=query.where, order=query.order)
-        with reading(self._engine) as connection:
-            rows = connection.execute(statement, {**query.binds, "run_id": run_id, "limit": limit + 1}).all()
+        rows = self._rows(statement, {**query.binds, "run_id": run_id, "limit": limit + 1})
         return cursors.page(rows, limit, lambda row: CandidateRecord(**_values(scoring, row)), query.cursor)
 
     @with_retries
@@ -94,23 +92,19 @@ class CandidateQueries(Store):
         keys = {"run_id": run_id, "number": number}
         return self._detail(SQL.candidate_of, keys, f"candidate {number} in run {run_id}")
 
-    @with_retries
     def waiting_batch(self, run_id: UUID, number: int) -> WaitingBatch | None:
         """Return the batch of a candidate that waits for its evaluation or is evaluated, or None."""
-        with reading(self._engine) as connection:
-            row = connection.execute(SQL.waiting_batch, {"run_id": run_id, "number": number}).one_or_none()
+        row = self._row(SQL.waiting_batch, {"run_id": run_id, "number": number})
         if row is None:
             return None
         proposals = read_proposals(row.payload)
         return WaitingBatch(row.payload["first"], proposals, row.state == "leased", row.state == "parked")
 
-    @with_retries
     def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
         """Return at most ``limit`` distinct ancestors of a candidate, newest first."""
         scoring = self._scoring(candidate.run_id)
         keys = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.ancestors, keys).all()
+        rows = self._rows(SQL.ancestors, keys)
         return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
 
     @with_retries
@@ -123,24 +117,19 @@ class CandidateQueries(Store):
         scoring = self._scoring(run_id)
         arrays = ArrayReader(self._engine).arrays(run_id, len(scoring.space.objectives))
         numbers = arrays.number[arrays.front(scoring.space)].tolist()
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.ranked, {"run_id": run_id, "numbers": numbers}).all()
+        rows = self._rows(SQL.ranked, {"run_id": run_id, "numbers": numbers})
         rows = sorted(rows, key=lambda row: (scoring.ranking.merit(row.rewards, row.met), -row.number), reverse=True)
         return tuple(scoring.ranked(row) for row in rows[:limit])
 
-    @with_retries
     def programs(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
         """Return the programs of candidates by number; those that retention deleted are empty."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.programs, {"run_id": run_id, "numbers": list(numbers)})
-            return {row.number: row.program for row in rows}
+        rows = self._rows(SQL.programs, {"run_id": run_id, "numbers": list(numbers)})
+        return {row.number: row.program for row in rows}
 
-    @with_retries
     def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the elite of every cell, by island and cell."""
         scoring = self._scoring(run_id)
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.archive, {"run_id": run_id}).all()
+        rows = self._rows(SQL.archive, {"run_id": run_id})
         return tuple(
             EliteRecord.model_validate(
                 row._asdict() | {"rewards": scoring.by_name(row.rewards), "targets": scoring.named(row.met)}
@@ -151,11 +140,9 @@ class CandidateQueries(Store):
     def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
         """Stream every candidate of a run with its texts, by number."""
         last, scoring = 0, self._scoring(run_id)
-        with reading(self._engine) as connection:
-            labels = connection.execute(SQL.labels, {"run_id": run_id}).mappings().one()
+        labels = self._rows(SQL.labels, {"run_id": run_id})[0]._asdict()
         while True:
-            with reading(self._engine) as connection:
-                rows = connection.execute(SQL.export, {"run_id": run_id, "last": last}).all()
+            rows = self._rows(SQL.export, {"run_id": run_id, "last": last})
             for row in rows:
                 yield CandidateDetail(**_values(scoring, row), **labels)
             if not rows:
@@ -172,8 +159,7 @@ class CandidateQueries(Store):
         return answers
 
     def _detail(self, statement: sa.TextClause, keys: Mapping[str, Any], what: str) -> CandidateDetail:
-        with reading(self._engine) as connection:
-            row = connection.execute(statement, keys).one_or_none()
+        row = self._row(statement, keys)
         if row is None:
             raise NotFoundError(f"there is no {what}.")
         return CandidateDetail(**_values(self._scoring(row.run_id), row))

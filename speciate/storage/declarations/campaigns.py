@@ -18,8 +18,8 @@ from speciate.schema.declarations import CampaignProblem, CampaignRecord, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.access.quotas import lock_quota
-from speciate.storage.database import reading, with_retries
-from speciate.storage.declarations.learner import learned_by, move_learner, steps_of
+from speciate.storage.database import with_retries
+from speciate.storage.declarations.learner import STEPS, learned_by, move_learner
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
@@ -66,28 +66,24 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
         learning = None if record.declaration.learning is None else learned_by(connection, row.id)
         return record.model_copy(update={"problems": problems, "learning": learning})
 
-    @with_retries
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
         """Return decisions, newest first."""
         before = cursors.decode(cursor, [int])[0] if cursor else None
-        with reading(self._engine) as connection:
-            binds = {"id": campaign_id, "before": before, "limit": limit + 1}
-            rows = connection.execute(self.sql.decisions, binds).all()
+        binds = {"id": campaign_id, "before": before, "limit": limit + 1}
+        rows = self._rows(self.sql.decisions, binds)
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
 
-    @with_retries
     def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
         """Return the slices after a position, in order, as the allocation reads them."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(self.sql.slices, {"id": campaign_id, "after": after})
-            return tuple(
-                StoredSlice(
-                    row.ord,
-                    row.first,
-                    Slice(row.position, row.evaluations, row.spent, row.gap_after or 0, row.closed is not None),
-                )
-                for row in rows
+        rows = self._rows(self.sql.slices, {"id": campaign_id, "after": after})
+        return tuple(
+            StoredSlice(
+                row.ord,
+                row.first,
+                Slice(row.position, row.evaluations, row.spent, row.gap_after or 0, row.closed is not None),
             )
+            for row in rows
+        )
 
     @with_retries
     def decide(self, campaign_id: UUID, ordinal: int, first: int, decision: Decision) -> bool:
@@ -104,11 +100,9 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
         with self._engine.begin() as connection:
             return connection.execute(self.sql.decide, values).one_or_none() is not None
 
-    @with_retries
     def attach(self, campaign_id: UUID, position: int, run_id: UUID) -> None:
         """Record the run that was created for a problem."""
-        with self._engine.begin() as connection:
-            connection.execute(self.sql.attach, {"id": campaign_id, "position": position, "run_id": run_id})
+        self._execute(self.sql.attach, {"id": campaign_id, "position": position, "run_id": run_id})
 
     @with_retries
     def move_learner(self, record: CampaignRecord, run_id: UUID) -> tuple[Commit, ...]:
@@ -117,11 +111,9 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
         with self._engine.begin() as connection:
             return move_learner(connection, record.id, record.slug, base, run_id)
 
-    @with_retries
     def learning_steps(self, campaign_id: UUID) -> tuple[dict[str, Any], ...]:
-        """Return the data of the training steps of a campaign's runs, by number of the step."""
-        with reading(self._engine) as connection:
-            return steps_of(connection, campaign_id)
+        """Return the data of the newest training steps of a campaign's runs, by number of the step."""
+        return tuple(row[0] for row in reversed(self._rows(STEPS, {"id": campaign_id, "limit": 10_000})))
 
     @with_retries
     def settle(self, campaign_id: UUID, stored: StoredSlice, run: CampaignProblem, closed: str | None) -> None:

@@ -19,6 +19,7 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
+STEPS: Final = SQL.steps
 _COUNTS: Final = ("taken", "seen", "used", "flat", "stale", "dropped", "tokens", "seconds")
 
 
@@ -71,8 +72,3 @@ def learned_by(connection: sa.Connection, campaign_id: UUID) -> LearningRecord:
         busy=any(state.busy for state in states),
         waiting=sum(len(state.waiting) for state in states),
     )
-
-
-def steps_of(connection: sa.Connection, campaign_id: UUID, *, limit: int = 10_000) -> tuple[dict[str, Any], ...]:
-    """Return the data of the newest training steps of a campaign's runs, by number of the step."""
-    return tuple(reversed(connection.execute(SQL.steps, {"id": campaign_id, "limit": limit}).scalars().all()))

@@ -81,8 +81,7 @@ class TournamentResults(Store):
         last = 0
         entrants = {entrant.name: (entrant.strategy, *entrant.role_labels()) for entrant in record.declaration.entrants}
         while True:
-            with reading(self._engine) as connection:
-                rows = connection.execute(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}).all()
+            rows = self._rows(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK})
             for row in rows:
                 yield _run(record.slug, row, *entrants[row.entrant])
             if len(rows) < _EXPORT_CHUNK:
@@ -138,17 +137,13 @@ class TournamentResults(Store):
             cached.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
         cached.seen = record.revision
 
-    @with_retries
     def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.problems, {"id": tournament_id, **versions_by_name(schedule.problems)}).all()
+        rows = self._rows(SQL.problems, {"id": tournament_id, **versions_by_name(schedule.problems)})
         return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
 
-    @with_retries
     def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
         names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.policies, {"id": tournament_id, **versions_by_name(names)}).all()
+        rows = self._rows(SQL.policies, {"id": tournament_id, **versions_by_name(names)})
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
 
 

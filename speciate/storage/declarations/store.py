@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -117,12 +117,12 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         """
         with reading(self._engine) as connection:
             query = sa.select(self._table.c.id).where(named(self._table, name, self.project))
-            row = self._row(connection, connection.execute(query).scalar_one_or_none())
+            row = self._read(connection, connection.execute(query).scalar_one_or_none())
             if row is None:
                 raise not_found(connection, self._table, self.kind, name, self.project)
             return self._detailed(connection, row)
 
-    def _row(self, connection: sa.Connection, declared_id: UUID | None) -> sa.Row[Any] | None:
+    def _read(self, connection: sa.Connection, declared_id: UUID | None) -> sa.Row[Any] | None:
         return connection.execute(self.sql.by_id, {"id": declared_id}).one_or_none()
 
     @with_retries
@@ -140,19 +140,14 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
             return cursors.page(rows, limit, lambda row: self._record(connection, row), cursors.by_id)
 
-    @with_retries
     def project_of(self, declared_id: UUID) -> UUID:
         """Return the project of a declaration."""
         query = sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)
-        with reading(self._engine) as connection:
-            project: UUID = connection.execute(query).scalar_one()
-        return project
+        return cast("UUID", self._value(query))
 
-    @with_retries
     def pending(self) -> tuple[UUID, ...]:
         """Return the declarations that the controller must look at."""
-        with reading(self._engine) as connection:
-            return tuple(connection.execute(self.sql.pending).scalars())
+        return tuple(row[0] for row in self._rows(self.sql.pending))
 
     @with_retries
     def move(
@@ -195,7 +190,6 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
             return True
 
-    @with_retries
     def wait(self, declared_id: UUID, reason: str | None) -> None:
         """Record why a running declaration starts nothing, or None if it does not wait."""
         columns = self._table.c
@@ -204,8 +198,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             columns.state == DeclarationState.RUNNING,
             columns.reason.is_distinct_from(reason),
         )
-        with self._engine.begin() as connection:
-            connection.execute(sa.update(self._table).where(waits).values(reason=reason))
+        self._execute(sa.update(self._table).where(waits).values(reason=reason))
 
     def _lock(self, connection: sa.Connection, declared_id: UUID) -> sa.Row[Any]:
         query = sa.select(self._table).where(self._table.c.id == declared_id).with_for_update()

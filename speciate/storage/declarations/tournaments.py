@@ -15,7 +15,7 @@ from speciate.domain.run import RunState
 from speciate.domain.tournament import Extension, PlannedRun, Tournament
 from speciate.schema.declarations import TournamentAmendment, TournamentRecord
 from speciate.storage.access.quotas import lock_quota
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import with_retries
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.declarations.summaries import RunSummaries
@@ -78,7 +78,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
         """
         with self._engine.begin() as connection:
             locked = self._lock(connection, tournament_id)
-            row = self._row(connection, tournament_id)
+            row = self._read(connection, tournament_id)
             if row is None:
                 raise NotFoundError(f"there is no tournament {tournament_id}.")
             record = self._record(connection, row)
@@ -97,31 +97,23 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
             if record.state is DeclarationState.COMPLETED:
                 self._set_state(connection, tournament_id, DeclarationState.RUNNING, None)
 
-    @with_retries
     def active_runs(self, tournament_id: UUID) -> tuple[ActiveRun, ...]:
         """Return the started runs that have not ended."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(self.sql.active_runs, {"id": tournament_id})
-            return tuple(ActiveRun(row.run_id, RunState(row.state), row.reason) for row in rows)
+        rows = self._rows(self.sql.active_runs, {"id": tournament_id})
+        return tuple(ActiveRun(row.run_id, RunState(row.state), row.reason) for row in rows)
 
-    @with_retries
     def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, PlannedRun], ...]:
         """Return the next runs of the plan to start, with their positions."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(self.sql.next_runs, {"id": tournament_id, "limit": limit})
-            return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
+        rows = self._rows(self.sql.next_runs, {"id": tournament_id, "limit": limit})
+        return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
 
-    @with_retries
     def attach(self, tournament_id: UUID, ordinal: int, run_id: UUID) -> None:
         """Record the run that was started for a position of the plan."""
-        with self._engine.begin() as connection:
-            connection.execute(self.sql.attach, {"id": tournament_id, "ord": ordinal, "run_id": run_id})
+        self._execute(self.sql.attach, {"id": tournament_id, "ord": ordinal, "run_id": run_id})
 
-    @with_retries
     def leading_ended(self, tournament_id: UUID) -> int | None:
         """Return how many leading runs of the plan have ended; None if all have."""
-        with reading(self._engine) as connection:
-            first = connection.execute(self.sql.open_work, {"id": tournament_id}).scalar_one_or_none()
+        first = self._value(self.sql.open_work, {"id": tournament_id})
         return None if first is None else int(first) - 1
 
     def _add_runs(self, connection: sa.Connection, tournament_id: UUID, first: int, plan: Sequence[PlannedRun]) -> None:

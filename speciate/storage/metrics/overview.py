@@ -25,28 +25,21 @@ _BEST_ROWS: Final = 1000
 class Overview(ScopedStore):
     """Reads totals across runs."""
 
-    @with_retries
     def runs_by_state(self) -> dict[RunState, int]:
         """Return the number of runs by state, without archived ones, as the list of runs."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.runs_by_state, {"project": self.project})
-            return {RunState(row.state): row.n for row in rows}
+        rows = self._rows(SQL.runs_by_state, {"project": self.project})
+        return {RunState(row.state): row.n for row in rows}
 
-    @with_retries
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
-        with reading(self._engine) as connection:
-            binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
-            rows = connection.execute(SQL.latest_unlocks, binds)
-            return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
+        binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
+        rows = self._rows(SQL.latest_unlocks, binds)
+        return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
 
-    @with_retries
     def matrix(self, policies: Sequence[UUID] | None = None, problem: UUID | None = None) -> tuple[MatrixCell, ...]:
         """Return the unlocks by problem version and policy, alone or with a mutator; runs of ensembles are left out."""
         binds = {"policies": None if policies is None else list(policies), "problem": problem, "project": self.project}
-        with reading(self._engine) as connection:
-            return tuple(MatrixCell.model_validate(row._asdict()) for row in connection.execute(SQL.matrix, binds))
+        return tuple(MatrixCell.model_validate(row._asdict()) for row in self._rows(SQL.matrix, binds))
 
-    @with_retries
     def bests(self, problem: ProblemVersion) -> tuple[PolicyBest, ...]:
         """Return the best candidate of each policy, pair and ensemble on a problem version, best first.
 
@@ -54,8 +47,7 @@ class Overview(ScopedStore):
         """
         definition = problem.definition
         binds = {"problem": problem.id, "project": self.project, "runs": _BEST_RUNS, "limit": _BEST_ROWS}
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.bests, binds).all()
+        rows = self._rows(SQL.bests, binds)
         rows = sorted(rows, key=lambda row: definition.ranking.merit(row.best, row.best_targets), reverse=True)
         bests: dict[tuple[object, ...], PolicyBest] = {}
         for row in rows:

@@ -47,7 +47,7 @@ class PurgeStore(RetentionStore):
                     continue
                 removed += self._remove(kind, each, before, principal)
         if removed:
-            orphans, since = self._rows(SQL.orphaned_prompts, {}), floor7(now.timestamp() - _SKEW_S)
+            orphans, since = self._rows(SQL.orphaned_prompts), floor7(now.timestamp() - _SKEW_S)
             for _ in self._drop_prompts(orphans, since):
                 pass
         return removed
@@ -61,11 +61,11 @@ class PurgeStore(RetentionStore):
             for start in () if span.first is None else range(span.first, span.last + 1, step):
                 window = {"id": run_id, "first": start, "end": start + step}
                 if table == "candidates":
-                    self._step(SQL.delete_results, window)
-                self._step(SQL.build("delete_range", table=table, column=column), window)
+                    self._execute(SQL.delete_results, window)
+                self._execute(SQL.build("delete_range", table=table, column=column), window)
         created = self._rows(SQL.created_at, {"id": run_id})[0].created_at
         floor = floor7(created.timestamp() - _SKEW_S)
-        while self._step(SQL.delete_work, {"id": run_id, "floor": floor}):
+        while self._execute(SQL.delete_work, {"id": run_id, "floor": floor}):
             pass
         return True
 

@@ -60,46 +60,36 @@ class RunQueries(CandidateQueries):
             records = read_page(connection, run_id, before, limit + 1)
         return cursors.page(records, limit, lambda record: record, lambda record: [record.number])
 
-    @with_retries
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
         """Return every rollout of a run with its texts, in the order of the requests."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.recorded, {"id": run_id})
-            return tuple(RolloutDetail.model_validate(row._asdict()) for row in rows)
+        rows = self._rows(SQL.recorded, {"id": run_id})
+        return tuple(RolloutDetail.model_validate(row._asdict()) for row in rows)
 
-    @with_retries
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion.
 
         Raises:
             NotFoundError: No such rollout exists.
         """
-        with reading(self._engine) as connection:
-            row = connection.execute(SQL.rollout, {"id": rollout_id}).one_or_none()
+        row = self._row(SQL.rollout, {"id": rollout_id})
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}.")
         return RolloutDetail.model_validate(row._asdict())
 
-    @with_retries
     def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:
         """Return at most ``limit`` events with a sequence number above ``after``, in order."""
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.events, {"id": run_id, "after": after, "limit": limit})
-            # The columns have these types; validating each document costs more than the query.
-            return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
+        rows = self._rows(SQL.events, {"id": run_id, "after": after, "limit": limit})
+        # The columns have these types; validating each document costs more than the query.
+        return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
-    @with_retries
     def learning_steps(self, run_id: UUID, *, limit: int = 10_000) -> tuple[dict[str, Any], ...]:
         """Return the data of the newest ``limit`` training steps of a run, oldest first."""
-        with reading(self._engine) as connection:
-            steps = connection.execute(SQL.learning_steps, {"id": run_id, "limit": limit}).scalars().all()
-        return tuple(reversed(steps))
+        return tuple(row[0] for row in reversed(self._rows(SQL.learning_steps, {"id": run_id, "limit": limit})))
 
     def export_rollouts(self, run_id: UUID) -> Iterator[ExportedRollout]:
         last = [-1, 0]
-        with reading(self._engine) as connection:
-            batches = connection.execute(SQL.batches, {"id": run_id})
-            numbers = {row.batch: range(row.first, row.first + row.size) for row in batches}
+        batches = self._rows(SQL.batches, {"id": run_id})
+        numbers = {row.batch: range(row.first, row.first + row.size) for row in batches}
         while True:
             with reading(self._engine) as connection:
                 rows = connection.execute(SQL.exported, {"id": run_id, "batch": last[0], "ord": last[1]}).all()

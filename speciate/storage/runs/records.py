@@ -14,7 +14,7 @@ from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.visibility import Visibility
 from speciate.runs.learning import LearningState
-from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
+from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.lookup import read_stored
@@ -23,6 +23,7 @@ from speciate.storage.statements import Statements
 from speciate.storage.visibility import visibility_condition
 
 SQL = Statements(__file__)
+GET_RUN, WORK_IN_FLIGHT = SQL.get, SQL.work_in_flight
 
 _STATES: Final = (*(state for state in RunState if not state.ended), *(state for state in RunState if state.ended))
 _KEYS: Final[dict[RunOrder, tuple[str, type]]] = {
@@ -78,12 +79,13 @@ class RunListing:
     name: str
     """Name of the order, which its cursors carry; empty for orders by id."""
 
-    def rows(self, connection: sa.Connection, runs: RunFilter, limit: int) -> Sequence[sa.Row[Any]]:
+    def query(self, runs: RunFilter, limit: int) -> tuple[sa.TextClause, dict[str, Any]]:
+        """Return the statement of the page with its parameters."""
         clause, binds = where(runs.conditions())
         visible = visibility_condition(runs.visibility, "r.")
         conditions = " AND ".join(filter(None, (clause.removeprefix(" WHERE "), visible, self.after)))
         page = SQL.build("page", key=self.key, direction=self.direction, conditions=conditions)
-        return connection.execute(page, {**binds, **self.binds, "limit": limit}).all()
+        return page, {**binds, **self.binds, "limit": limit}
 
     def cursor(self, row: sa.Row[Any]) -> Sequence[Any]:
         return [self.name, row.sort_key, str(row.id)] if self.name else cursors.by_id(row)
@@ -109,16 +111,6 @@ def run_listing(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunLis
         raise cursors.refusal()
     after = f"({key} {beyond} :last OR {key} = :last AND r.id < :after)"
     return RunListing(key, direction, after, {"last": last, "after": run}, name)
-
-
-def read_run(connection: sa.Connection, run_id: UUID) -> sa.Row[Any] | None:
-    """Return a row for ``run_record``; None for an unknown run."""
-    return connection.execute(SQL.get, {"id": run_id}).one_or_none()
-
-
-def read_work_in_flight(connection: sa.Connection, project: UUID | None, limit: int) -> tuple[WorkRecord, ...]:
-    rows = connection.execute(SQL.work_in_flight, {"limit": limit, "project": project})
-    return tuple(WorkRecord.model_validate(row._asdict()) for row in rows)
 
 
 def run_record(row: sa.Row[Any]) -> RunRecord:

@@ -74,13 +74,15 @@ class RetentionStore(Store):
         for run in runs:
             for start in range(0, run.candidates, _WINDOW):
                 window = {"id": run.run_id, "after": start, "upto": start + _WINDOW}
-                deleted = self._step(SQL.prune_candidates, window)
-                self._step(SQL.prune_results, window)
+                deleted = self._execute(SQL.prune_candidates, window)
+                self._execute(SQL.prune_results, window)
                 yield deleted
             for start in range(-1, run.batches, _WINDOW // 10):
-                yield self._step(SQL.prune_rollouts, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10})
-            self._step(SQL.prune_seeds, {"id": run.run_id})
-            self._step(SQL.mark_pruned, {"id": run.run_id})
+                yield self._execute(
+                    SQL.prune_rollouts, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10}
+                )
+            self._execute(SQL.prune_seeds, {"id": run.run_id})
+            self._execute(SQL.mark_pruned, {"id": run.run_id})
         unused = self._rows(SQL.unused_prompts, {"ids": [run.run_id for run in runs]})
         yield from self._drop_prompts(unused, floor7(now.timestamp() - _SKEW_S))
 
@@ -89,16 +91,6 @@ class RetentionStore(Store):
         digests = sorted(digest for (digest,) in rows)
         for start in range(0, len(digests), _PROMPTS):
             yield self._drop(digests[start : start + _PROMPTS], since)
-
-    @with_retries
-    def _step(self, statement: sa.TextClause, binds: dict[str, object]) -> int:
-        with self._engine.begin() as connection:
-            return connection.execute(statement, binds).rowcount
-
-    @with_retries
-    def _rows(self, query: sa.TextClause, binds: dict[str, object]) -> Sequence[sa.Row[Any]]:
-        with reading(self._engine) as connection:
-            return connection.execute(query, binds).all()
 
     @with_retries
     def _drop(self, digests: Sequence[str], since: UUID) -> int:

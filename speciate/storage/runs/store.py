@@ -23,13 +23,13 @@ from speciate.schema.base import Page
 from speciate.schema.runs import RunOrder, RunRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.references import require_undeclared
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.runs.queries import RunQueries
-from speciate.storage.runs.records import RunFilter, read_run, read_work_in_flight, run_listing, run_record
+from speciate.storage.runs.records import GET_RUN, WORK_IN_FLIGHT, RunFilter, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
@@ -172,15 +172,12 @@ class PostgresRunStore(ScopedStore):
             change_visibility(connection, runs, run_id, change)
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 
-    @with_retries
     def get(self, run_id: UUID) -> RunRecord:
-        with reading(self._engine) as connection:
-            row = read_run(connection, run_id)
+        row = self._row(GET_RUN, {"id": run_id})
         if row is None or self.project not in {None, row.project_id}:
             raise NotFoundError(f"there is no run {run_id}.")
         return run_record(row)
 
-    @with_retries
     def list(
         self,
         *,
@@ -202,14 +199,12 @@ class PostgresRunStore(ScopedStore):
         """
         listing = run_listing(order, cursor, reverse=reverse)
         runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, visibility)
-        with reading(self._engine) as connection:
-            rows = listing.rows(connection, runs, limit + 1)
+        rows = self._rows(*listing.query(runs, limit + 1))
         return cursors.page(rows, limit, run_record, listing.cursor)
 
-    @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
-        with reading(self._engine) as connection:
-            return read_work_in_flight(connection, self.project, limit)
+        rows = self._rows(WORK_IN_FLIGHT, {"limit": limit, "project": self.project})
+        return tuple(WorkRecord.model_validate(row._asdict()) for row in rows)
 
     def queries(self) -> RunQueries:
         return RunQueries(self._engine, retry_for_s=self.retry_for_s)
@@ -220,10 +215,8 @@ class PostgresRunStore(ScopedStore):
         with self._engine.begin() as connection:
             return free_run_slots(connection, self._home)
 
-    @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
-        with reading(self._engine) as connection:
-            return tuple(connection.execute(UNENDED).scalars())
+        return tuple(row[0] for row in self._rows(UNENDED))
 
     def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
         """Lock the run's progress row (always the first lock) and increment its revision."""

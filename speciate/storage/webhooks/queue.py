@@ -43,22 +43,16 @@ class DeliveryQueue(ScopedStore):
             rows = connection.execute(SQL.claim, {"limit": limit, "lease_s": LEASE_S}).all()
         return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
-    @with_retries
     def delivered(self, delivery: DueDelivery, status: int) -> None:
-        with self._engine.begin() as connection:
-            connection.execute(SQL.delivered, {"id": delivery.id, "status": status})
+        self._execute(SQL.delivered, {"id": delivery.id, "status": status})
 
-    @with_retries
     def postpone(self, delivery: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
         """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
         values = {"id": delivery.id, "status": status, "error": error, "wait_s": wait_s, "attempts": delivery.attempts}
-        with self._engine.begin() as connection:
-            connection.execute(SQL.postpone, {**values, "tried_for_s": GIVE_UP_AFTER_S})
+        self._execute(SQL.postpone, {**values, "tried_for_s": GIVE_UP_AFTER_S})
 
-    @with_retries
     def delete_old(self) -> int:
-        with self._engine.begin() as connection:
-            return connection.execute(SQL.delete_old, {"kept_s": KEPT_S}).rowcount
+        return self._execute(SQL.delete_old, {"kept_s": KEPT_S})
 
 
 def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:

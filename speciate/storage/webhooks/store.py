@@ -18,7 +18,7 @@ from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import with_retries
 from speciate.storage.tables import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
@@ -52,28 +52,22 @@ class WebhookStore(DeliveryQueue):
             row = connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook_id)).one()
         return NewWebhook.model_validate({**row._asdict(), "secret": secret})
 
-    @with_retries
     def get(self, webhook_id: UUID) -> WebhookRecord:
-        with reading(self._engine) as connection:
-            row = connection.execute(sa.select(webhooks).where(self._mine(webhook_id))).one_or_none()
+        row = self._row(sa.select(webhooks).where(self._mine(webhook_id)))
         if row is None:
             raise _unknown(webhook_id)
         return WebhookRecord.model_validate(row._asdict())
 
-    @with_retries
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
         query = cursors.newest_first(webhooks, limit, cursor)
         if self.project is not None:
             query = query.where(webhooks.c.project_id == self.project)
-        with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return cursors.page(rows, limit, lambda row: WebhookRecord.model_validate(row._asdict()), cursors.by_id)
 
-    @with_retries
     def remove(self, webhook_id: UUID) -> None:
-        with self._engine.begin() as connection:
-            if not connection.execute(sa.delete(webhooks).where(self._mine(webhook_id))).rowcount:
-                raise _unknown(webhook_id)
+        if not self._execute(sa.delete(webhooks).where(self._mine(webhook_id))):
+            raise _unknown(webhook_id)
 
     def test(self, webhook_id: UUID) -> DeliveryRecord:
         """Enqueue a test event."""
@@ -96,7 +90,6 @@ class WebhookStore(DeliveryQueue):
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
             return _delivery(connection.execute(query).one())
 
-    @with_retries
     def deliveries(
         self, webhook_id: UUID, *, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[DeliveryRecord]:
@@ -106,8 +99,7 @@ class WebhookStore(DeliveryQueue):
         query = cursors.newest_first(table, limit, cursor).where(table.c.webhook_id == webhook_id)
         if state is not None:
             query = query.where(table.c.state == state.value)
-        with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return cursors.page(rows, limit, _delivery, cursors.by_id)
 
     @with_retries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -31,7 +31,7 @@ from speciate.schema.evaluations import (
     SubmittedEvaluation,
     WaitingEvaluations,
 )
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore, with_retries
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import work_ref
@@ -74,18 +74,14 @@ class Submission:
     result: ExternalResult
 
 
-@dataclass
 class ExternalEvaluations(ScopedStore):
     """Leases candidates to external evaluators and stores their results."""
-
-    retry_for_s: float = field(default=5.0, kw_only=True)
 
     def __post_init__(self) -> None:
         self._problem = lru_cache(maxsize=256)(self._load_problem)
 
     def _load_problem(self, problem_id: UUID) -> Problem:
-        with reading(self._engine) as connection:
-            return read_stored(Problem, connection.execute(SQL.problem, {"id": problem_id}).scalar_one())
+        return read_stored(Problem, self._value(SQL.problem, {"id": problem_id}))
 
     @with_retries
     def acquire(
@@ -119,12 +115,10 @@ class ExternalEvaluations(ScopedStore):
             }
         return tuple(self._leased(row, of_runs[row.run_id]) for row in rows)
 
-    @with_retries
     def unleased(self, *, problem_id: UUID | None = None, run_id: UUID | None = None) -> tuple[WaitingEvaluations, ...]:
         """Return the candidates that wait for an evaluator, by problem version and needed capabilities."""
         binds = {"project": self._home, "problem": problem_id, "run": run_id}
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.unleased, binds).all()
+        rows = self._rows(SQL.unleased, binds)
         return tuple(WaitingEvaluations.model_validate(row._mapping) for row in rows)
 
     def _leased(self, row: sa.Row[Any], of_run: sa.Row[Any]) -> LeasedEvaluation:
@@ -208,11 +202,9 @@ class ExternalEvaluations(ScopedStore):
             results = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
             return _store(connection, results, [*{row.work_id for row in rows}])
 
-    @with_retries
     def waiting(self, run_id: UUID) -> tuple[int, int]:
         """Return how many evaluations of a run wait for an evaluator, and how many are leased."""
-        with reading(self._engine) as connection:
-            row = connection.execute(SQL.waiting, {"run": run_id}).one()
+        row = self._rows(SQL.waiting, {"run": run_id})[0]
         return int(row.waiting), int(row.leased)
 
 

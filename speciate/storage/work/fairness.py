@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 from uuid import UUID
 
-from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.database import Store
 from speciate.storage.statements import Statements
 
 SQL = Statements(__file__)
@@ -31,15 +31,13 @@ class FairQueue(Store):
     can: Callable[[UUID], bool] = field(default=lambda _: True, kw_only=True)
     """Returns True if this worker can evaluate the candidates of a run."""
 
-    @with_retries
     def choose(self, work_id: UUID) -> UUID | None:
         """Return the unit that the receiver of a unit's message evaluates next.
 
         None if this worker can evaluate none, or the free slot is left to runs that have none. The reconciler then
         sends a message again.
         """
-        with reading(self._engine) as connection:
-            rows = connection.execute(SQL.choose, {"id": work_id}).all()
+        rows = self._rows(SQL.choose, {"id": work_id})
         if not rows:
             return work_id
         if (row := next((row for row in rows if self.can(row.run_id)), None)) is None:
@@ -47,13 +45,10 @@ class FairQueue(Store):
         last_one = 0 < self.slots() <= row.taken + 1
         if not (last_one and row.of_run and row.others):
             return cast("UUID", row.id)
-        with reading(self._engine) as connection:
-            lasts_s = connection.execute(SQL.longest, {"run_id": row.run_id, "recent": _RECENT}).scalar_one()
+        lasts_s = self._value(SQL.longest, {"run_id": row.run_id, "recent": _RECENT})
         return None if (lasts_s or 0.0) >= LONG_S else row.id
 
-    @with_retries
     def unsupported_run(self, work_id: UUID) -> UUID | None:
         """Return the run of a ready unit if this worker cannot evaluate it."""
-        with reading(self._engine) as connection:
-            run_id: UUID | None = connection.execute(SQL.run, {"id": work_id}).scalar_one_or_none()
+        run_id: UUID | None = self._value(SQL.run, {"id": work_id})
         return None if run_id is None or self.can(run_id) else run_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,6 @@ from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
 from speciate.prompts.failures import cause_of
 from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (
-    Ask,
     ReadProposal,
     StoredAsk,
     admit,
@@ -60,7 +59,6 @@ class Proposals(ScopedStore):
 
     work: WorkStore
     queries: RunQueries
-    retry_for_s: float = field(default=5.0, kw_only=True)
 
     def ask(
         self, run_id: UUID, policy: WeightedPolicy, *, count: int, author: str, parents: Sequence[int] = ()
@@ -74,8 +72,7 @@ class Proposals(ScopedStore):
             ConflictError: The run takes no proposals now, or has no evaluation left.
             InvalidInputError: A parent does not exist.
         """
-        with reading(self._engine) as connection:
-            run = connection.execute(SQL.run_state, {"id": run_id, "author": author}).one()
+        run = self._rows(SQL.run_state, {"id": run_id, "author": author})[0]
         self._require_independent(run_id)
         require_open(run_id, RunState(run.state), run.reason)
         context = self.work.context(run_id)
@@ -96,14 +93,9 @@ class Proposals(ScopedStore):
             parents=parents,
             own=run.own,
         )
-        self._insert_asks(run_id, asks)
-        return tuple(ask_record(context, ask) for ask in asks)
-
-    @with_retries
-    def _insert_asks(self, run_id: UUID, asks: Sequence[Ask]) -> None:
         rows = [to_row(_ASKED, ask.shown, ask.shown.prompt, ask.selection, ask, id=str(ask.id)) for ask in asks]
-        with self._engine.begin() as connection:
-            connection.execute(SQL.insert_asks, {"run_id": run_id, "asks": rows})
+        self._execute(SQL.insert_asks, {"run_id": run_id, "asks": rows})
+        return tuple(ask_record(context, ask) for ask in asks)
 
     def propose(
         self,
@@ -234,19 +226,16 @@ class Proposals(ScopedStore):
             return advice.number, write_change(connection, locked)
 
     def _require_independent(self, run_id: UUID) -> None:
-        with reading(self._engine) as connection:
-            independent = connection.execute(SQL.independent, {"id": run_id}).scalar_one()
+        independent = self._value(SQL.independent, {"id": run_id})
         if not independent:
             raise ConflictError(
                 f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",
                 remedy="Start a run of its own.",
             )
 
-    @with_retries
     def result(self, run_id: UUID, number: int) -> ProposalRecord | None:
         """Return the result of a candidate, proposed or not; None if the run never assigned the number."""
-        with reading(self._engine) as connection:
-            row = connection.execute(SQL.result, {"run_id": run_id, "number": number}).one()
+        row = self._rows(SQL.result, {"run_id": run_id, "number": number})[0]
         if number > row.numbers:
             return None
         ended, context = RunState(row.state).ended, self.work.context(run_id)
@@ -280,9 +269,7 @@ class Proposals(ScopedStore):
     def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:
         """Return the proposals of a run that wait for an evaluation, or whose targets are being confirmed."""
         keys = {"run_id": run_id, "lane": EXTERNAL_LANE, "limit": limit}
-        with reading(self._engine) as connection:
-            numbers = connection.execute(SQL.unsettled, keys).scalars().all()
-        records = (self.result(run_id, number) for number in numbers)
+        records = (self.result(run_id, number) for (number,) in self._rows(SQL.unsettled, keys))
         return tuple(record for record in records if record is not None)
 
 

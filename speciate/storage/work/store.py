@@ -114,13 +114,11 @@ class PostgresWorkStore(Store):
         with reading(self._engine) as connection:
             return load_context(connection, run_id)
 
-    @with_retries
     def seconds_left(self, run_id: UUID) -> float | None:
         budget = self.context(run_id).spec.budget.seconds
         if budget is None:
             return None
-        with reading(self._engine) as connection:
-            return max(0.0, budget - float(connection.execute(SQL.running_seconds_of, {"id": run_id}).scalar_one()))
+        return max(0.0, budget - float(self._value(SQL.running_seconds_of, {"id": run_id})))
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
@@ -149,10 +147,8 @@ class PostgresWorkStore(Store):
         with reading(self._engine) as connection:
             return read_results(connection, context, hashes, tier)
 
-    @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        with reading(self._engine) as connection:
-            return read_arms(connection.execute(SQL.arms, {"id": run_id}).scalar_one())
+        return read_arms(self._value(SQL.arms, {"id": run_id}))
 
     @with_retries
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
