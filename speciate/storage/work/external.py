@@ -74,6 +74,7 @@ class Submission:
     result: ExternalResult
 
 
+@dataclass
 class ExternalEvaluations(ScopedStore):
     """Leases candidates to external evaluators and stores their results."""
 
