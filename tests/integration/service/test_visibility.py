@@ -366,7 +366,7 @@ def test_interrupted_purge_continues_and_cannot_be_restored(lab: Lab, monkeypatc
     run, other = ended(lab, seed=1), ended(lab, seed=2)
     delete(lab, f"runs/{run}")
     with monkeypatch.context() as patch:
-        patch.setattr(PurgeStore, "_step", lambda *_: 1 / 0)
+        patch.setattr(PurgeStore, "_execute", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             purge(lab)
     refused(lab.api.post(f"/v1/runs/{run}:restore"), 404, "not-found")
