@@ -142,7 +142,7 @@ def test_exit_codes_are_documented() -> None:
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert [path for path in COMMANDS if f"speciate {' '.join(path)}" not in text] == []
+    assert [path for path in COMMANDS if f"`{' '.join(path)}" not in text] == []
 
 
 def test_a_refused_connection(cli: Cli) -> None:
