@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from evaluators.contained.bounds import cpu_rlimit
 from speciate.domain.limits import Limits
 
 OPEN_FILES = 64
@@ -35,11 +34,9 @@ def rlimits(
         processes: True if the process may start others.
         file_bytes: Least size of a file that it must be able to write.
     """
-    # The kernel counts ticks, up to a tenth off on a busy host, and a program that measures its time may use all of it.
-    seconds = math.ceil(1.25 * limits.cpu_s)
     files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {
-        "RLIMIT_CPU": (seconds, seconds + 1) if cpu else (_UNLIMITED, _UNLIMITED),
+        "RLIMIT_CPU": cpu_rlimit(limits.cpu_s) if cpu else (_UNLIMITED, _UNLIMITED),
         "RLIMIT_NOFILE": (files, files),
         "RLIMIT_FSIZE": (max(limits.file_bytes, file_bytes),) * 2,
         "RLIMIT_CORE": (0, 0),

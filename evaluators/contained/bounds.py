@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 
 from .meter import STACK_BYTES, Exceeded, Footprint, Meter
@@ -11,6 +12,15 @@ RLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Resources with their soft and hard limits."""
 
 _SPARE_SPACE = 64 << 30  # libraries reserve address space that they do not use; page tables of this much are small
+
+
+def cpu_rlimit(cpu_s: float) -> tuple[int, int]:
+    """Return the soft and hard limit of ``RLIMIT_CPU`` for some seconds.
+
+    The kernel counts ticks, up to a tenth off on a busy host, and a program that measures its time may use all of it.
+    """
+    seconds = math.ceil(1.25 * cpu_s)
+    return seconds, seconds + 1
 
 
 class Bounds:

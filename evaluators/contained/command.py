@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import os
 import re
 import resource
@@ -21,6 +20,7 @@ import stat
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from .bounds import cpu_rlimit
 from .candidate import LOADING
 from .program import DETAIL_CHARS, show_libraries
 from .seccomp import Filter, SyscallPolicy, execute_once, template
@@ -271,8 +271,7 @@ def _decode_output(language: dict[str, Any], output: bytes) -> Any:
 
 def _confine(limits: dict[str, Any]) -> int:
     """Forbid the candidate's command to start or execute anything; return the descriptor for ``execute_once``."""
-    seconds = math.ceil(limits["cpu_s"])
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, cpu_rlimit(limits["cpu_s"]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
     return Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install(listen=True)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from evaluators.contained.bounds import cpu_rlimit
 from speciate.domain.capabilities import COPIES, IMAGES
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -83,7 +84,7 @@ class Engine:
         argv += ["--memory", memory, "--memory-swap", memory, "--pids-limit", str(tasks), "--log-driver", "none"]
         argv += ["--cpus", str(limits.cores)] if self.shares else []
         for name, value in {
-            "cpu": _whole(limits.cpu_s),
+            "cpu": cpu_rlimit(limits.cpu_s)[0],
             "fsize": limits.file_bytes,
             "core": 0,
             "nofile": _allowed(resource.RLIMIT_NOFILE, _OPEN_FILES),
@@ -266,7 +267,3 @@ def _host() -> str:
 def _allowed(which: int, limit: int) -> int:
     hard = resource.getrlimit(which)[1]
     return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-
-
-def _whole(seconds: float) -> int:
-    return max(1, -int(-seconds // 1))

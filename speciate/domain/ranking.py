@@ -17,7 +17,7 @@ from speciate.domain.candidate import Repeat
 from speciate.domain.lazy import LazyModule
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.domain.reward import FloatArray, RewardSpace, rounded
 from speciate.domain.rule import Rule, Shortfall, parse_rule
 from speciate.domain.target import Target, TargetSet
 
@@ -178,7 +178,7 @@ class Ranking:
             for mask in np.unique(met):
                 if (target := self._next_target(int(mask))) is not None:
                     rows = met == mask
-                    value[rows] = -self.rules[target].distances(rewards[rows], self.space.widths)
+                    value[rows] = -self.rules[target].distances(rounded(rewards[rows]), self.space.widths)
         feasibility = -np.maximum(self.space.violation(rewards), 0.0)
         counts = np.array([int(mask).bit_count() for mask in met], dtype=np.int64)
         unlocks = met >> self._unlock & 1

@@ -32,6 +32,9 @@ _BELOW = 1000.0
 # difference beside the penalty.
 _TIE = 1e-6
 
+# Bits of a reward that candidates are compared by.
+_COMPARED_BITS = 40
+
 # Points compared with all others before the front is searched, and points of one search.
 _STRONG = 64
 _POOL = 8192
@@ -120,8 +123,9 @@ class RewardSpace:
         millionth, so that they decide between equal violations only.
         """
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
+        compared = rounded(raw)
         columns = [
-            _oriented(raw[:, j], objective)
+            _oriented(compared[:, j], objective)
             for j, objective in enumerate(self.objectives)
             if objective.role is ObjectiveRole.OBJECTIVE
         ]
@@ -143,6 +147,16 @@ class RewardSpace:
                 sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
                 total += np.maximum(0.0, sign * (raw[:, j] - objective.limit)) / (high - low)
         return total
+
+
+def rounded(rewards: Sequence[Sequence[float]] | Sequence[float] | FloatArray) -> FloatArray:
+    """Return rewards without their last bits, 1e-12 of each: everything that ranks or compares candidates uses these.
+
+    Whether a target or a constraint holds is decided by the exact rewards.
+    """
+    mantissas, exponents = np.frexp(rewards)
+    compared: FloatArray = np.ldexp(np.rint(np.ldexp(mantissas, _COMPARED_BITS)), exponents - _COMPARED_BITS)
+    return compared
 
 
 def pareto_front(points: FloatArray) -> NDArray[np.bool_]:

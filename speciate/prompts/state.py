@@ -10,7 +10,8 @@ from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
-from speciate.domain.problem import Problem
+from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
+from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import after_reasoning
 from speciate.prompts.python_source import is_program
@@ -61,6 +62,9 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> 
         lines.append("No program fulfils all constraints yet.")
     if state.left is not None:
         lines.append(f"Evaluations left: {state.left}.")
+    if problem.carry is not None and state.best is not None and (output := state.best.artifacts.get(OUTPUT)):
+        # So that the form is known; a backtick would end the quotation.
+        lines.append(f"data/{BEST_FILE} begins with `{_short(printable(' '.join(output.split()))).replace('`', '')}`.")
     return " ".join(lines)
 
 
@@ -74,9 +78,24 @@ def objectives_text(problem: Problem, member: Individual) -> str:
     return ", ".join(values[:_MOST_VALUES])
 
 
-def attempt_lines(problem: Problem, attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """Return one line for each attempt: what it changed, and the difference of its rewards from those of the parent."""
-    return tuple(f"#{each.child.number} {_change(problem, each)}: {_outcome(problem, each)}" for each in attempts)
+def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individual | None = None) -> tuple[str, ...]:
+    """Return one line for each attempt: what it changed, and the difference of its rewards from those of the parent.
+
+    Of one that only repeats the rewards of another attempt or the ``best`` candidate, as with its output, name that.
+    """
+    firsts: dict[bytes, int] = {}
+    members = [each.child for each in attempts] + ([] if best is None else [best])
+    for member in sorted(members, key=lambda member: member.number):
+        if member.rewards is not None:
+            firsts.setdefault(rounded(member.rewards).tobytes(), member.number)
+
+    def outcome(attempt: Attempt) -> str:
+        child, rewards = attempt.child, attempt.child.rewards
+        first = child.number if rewards is None else firsts[rounded(rewards).tobytes()]
+        same = first != child.number and (attempt.parent is None or attempt.parent.number != first)
+        return f"the rewards of #{first} again" if same else _outcome(problem, attempt)
+
+    return tuple(f"#{each.child.number} {_change(problem, each)}: {outcome(each)}" for each in attempts)
 
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
@@ -109,7 +128,7 @@ def _outcome(problem: Problem, attempt: Attempt) -> str:
         return objectives_text(problem, child)
     changes = [
         f"{o.name} {new - old:+.3g}"
-        for o, old, new in zip(problem.objectives, parent.rewards, child.rewards, strict=True)
+        for o, old, new in zip(problem.objectives, *rounded([parent.rewards, child.rewards]).tolist(), strict=True)
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
     return ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"

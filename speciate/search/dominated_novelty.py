@@ -7,15 +7,48 @@ fitness and rewards as descriptors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from speciate.domain.candidate import Individual
-from speciate.domain.reward import FloatArray, RewardSpace
-from speciate.search.archive import Bid
+from speciate.domain.reward import FloatArray, RewardSpace, rounded
+from speciate.search.archive import Bid, improvements, trade_off_bids
 from speciate.search.cells import SLOT
-from speciate.search.strategy import EliteTable
+from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Strategy
+
+ISLAND: Final = 0
+
+
+class DominatedNoveltyConfig(EvolutionConfig):
+    """Options of a population that is selected by dominated novelty; it holds at most ``25 + population`` elites."""
+
+    population: int = Field(default=32, ge=0, le=256)
+    """Members selected by dominated novelty, besides the records."""
+    exploration: float = Field(default=0.1, ge=0, le=1)
+    """Probability of a uniformly drawn parent."""
+    crossover: float = Field(default=0.3, ge=0, le=1)
+    """Probability of a second parent that complements the first."""
+    inspirations: int = Field(default=2, ge=0, le=16)
+    """Further programs to show, drawn by their distance in rewards."""
+
+
+class DominatedNovelty(Strategy):
+    """Base of strategies with one population: the records of the trade-offs, and what dominated novelty keeps."""
+
+    config: DominatedNoveltyConfig
+
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
+        """Return the records, and the slots of members replaced by newcomers."""
+        if not candidates:
+            return ()
+        table = view.elites(ISLAND)
+        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
+        bids = trade_off_bids(view.problem, points)
+        bids += slot_bids(view.problem.space, table, candidates, self.config.population)
+        return tuple(improvements(table, ISLAND, bids, candidates))
 
 
 def slot_bids(space: RewardSpace, table: EliteTable, candidates: Sequence[Individual], size: int) -> list[Bid]:
@@ -33,7 +66,7 @@ def slot_bids(space: RewardSpace, table: EliteTable, candidates: Sequence[Indivi
     feasible = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
     eligible = feasible | ~feasible.any()
     holders = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]
-    equal = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
+    equal = (rounded(rewards)[:, None, :] == rounded(table.rewards)[None, :, :]).all(axis=2).any(axis=1)
     newcomers = np.flatnonzero(~equal & eligible[len(table) :])
     members = np.concatenate([table.rewards[holders], rewards[newcomers]])
     alive = survivors(space.widened(members).normalise(members), size)

@@ -26,7 +26,7 @@ from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
+from speciate.domain.reward import FloatArray, rounded
 from speciate.search.archive import Bid, improvements
 from speciate.search.cells import DECLARED, TARGET, trade_offs, weigh
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
@@ -106,9 +106,10 @@ def target_bids(problem: Problem, candidates: Sequence[Individual]) -> list[Bid]
                     counted = {each.name for each in missing}
                     violated = problem.ranking.violations(candidate.vector)
                     beyond = sum(each.size for each in violated if each.name not in counted)
-                sizes = [each.size for each in missing]
+                comparable = rounded(candidate.vector).tolist()
+                sizes = [each.size for each in problem.ranking.missing(i, comparable)]
                 bids.append((prefix + _NEAR, row, -max(sizes, default=0.0) - _LEAN * sum(sizes) - below))
-                parts = problem.rules[i].parts(candidate.vector, problem.space.widths)
+                parts = problem.rules[i].parts(comparable, problem.space.widths)
                 total = sum(parts) + beyond
                 parts += unnamed[i] * (beyond,)
                 if len(parts) > 1:

@@ -13,50 +13,40 @@ Baselines are Competitive with Code Evolution"), so the strategy begins as this 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from pydantic import Field
 
-from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import draw_diverse, improvements, pool_of, trade_off_bids
-from speciate.search.dominated_novelty import complement, poorly_served, slot_bids
+from speciate.search.archive import draw_diverse, pool_of
+from speciate.search.dominated_novelty import (
+    ISLAND,
+    DominatedNovelty,
+    DominatedNoveltyConfig,
+    complement,
+    poorly_served,
+)
 from speciate.search.operators import draw_operator
 from speciate.search.selection import best_weighted
-from speciate.search.strategy import (
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-    first_selection,
-)
+from speciate.search.strategy import EvolutionConfig, PopulationView, Selection, first_selection
 
-_ISLAND: Final = 0
 _EVALUATED_PER_ANSWER: Final = 16
 
 
-class AdaptiveEvolutionConfig(EvolutionConfig):
+class AdaptiveEvolutionConfig(DominatedNoveltyConfig):
     """Options of ``adaptive_evolution``; it holds at most ``25 + population`` elites."""
 
-    population: int = Field(default=32, ge=0, le=256)
-    """Members selected by dominated novelty, besides the records."""
     polish: bool = True
     """Also improve the numbers of the best program, without a model."""
     exploration: float = Field(default=0.15, ge=0, le=1)
     """Probability of any elite as parent instead of the best."""
     coverage: float = Field(default=0.5, ge=0, le=1)
     """Probability of a parent for a poorly served weighting, with several objectives."""
-    crossover: float = Field(default=0.3, ge=0, le=1)
-    """Probability of a second parent that complements the first."""
-    inspirations: int = Field(default=2, ge=0, le=16)
-    """Further programs to show, drawn by their distance in rewards."""
 
 
-class AdaptiveEvolution(Strategy):
+class AdaptiveEvolution(DominatedNovelty):
     """Changes the best program, polishes its numbers and covers trade-offs, by what each gains in the run."""
 
     name: ClassVar[str] = "adaptive_evolution"
@@ -65,20 +55,20 @@ class AdaptiveEvolution(Strategy):
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Draw an operator, then its parents; an empty archive starts from the seed program."""
-        table = view.elites(_ISLAND)
+        table = view.elites(ISLAND)
         if not len(table):
-            return first_selection(view, _ISLAND)
+            return first_selection(view, ISLAND)
         pool = pool_of(view.problem.space, table)
         operators = view.operators
         if not self.config.polish:
             operators = {role: share for role, share in operators.items() if role is not PolicyRole.POLISH}
         role = draw_operator(view, table, operators, rng)
         if role is PolicyRole.PROPOSE:
-            return Selection(role, _ISLAND)
+            return Selection(role, ISLAND)
         k = pool.points.shape[1]
         weights = np.array(view.problem.weight_vector or np.full(k, 1 / k))
         if role is PolicyRole.POLISH:
-            return Selection(role, _ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
+            return Selection(role, ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
         if k > 1 and rng.random() < self.config.coverage:
             weights = poorly_served(pool.points, rng)
         rows = [self._parent(pool.points, weights, rng)]
@@ -86,17 +76,7 @@ class AdaptiveEvolution(Strategy):
             rows.append(complement(pool.points, rows[0], weights, rng))
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
         numbers = pool.numbers
-        return Selection(role, _ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
-
-    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the records, and the slots of members replaced by newcomers."""
-        if not candidates:
-            return ()
-        table = view.elites(_ISLAND)
-        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
-        bids = trade_off_bids(view.problem, points)
-        bids += slot_bids(view.problem.space, table, candidates, self.config.population)
-        return tuple(improvements(table, _ISLAND, bids, candidates))
+        return Selection(role, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def in_flight(self, most: int, evaluated: int) -> int:
         """Grow with the run: a sixteenth of what has been evaluated.

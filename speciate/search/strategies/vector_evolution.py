@@ -13,35 +13,28 @@ Three parts, all on reward vectors:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import draw_diverse, improvements, pool_of, trade_off_bids
-from speciate.search.dominated_novelty import complement, poorly_served, slot_bids
-from speciate.search.selection import best_weighted, epsilon_lexicase
-from speciate.search.strategy import (
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-    first_selection,
+from speciate.search.archive import draw_diverse, pool_of
+from speciate.search.dominated_novelty import (
+    ISLAND,
+    DominatedNovelty,
+    DominatedNoveltyConfig,
+    complement,
+    poorly_served,
 )
+from speciate.search.selection import best_weighted, epsilon_lexicase
+from speciate.search.strategy import EvolutionConfig, PopulationView, Selection, first_selection
 
-_ISLAND: Final = 0
 
-
-class VectorEvolutionConfig(EvolutionConfig):
+class VectorEvolutionConfig(DominatedNoveltyConfig):
     """Options of ``vector_evolution``; it holds at most ``25 + population`` elites."""
 
-    population: int = Field(default=32, ge=0, le=256)
-    """Members selected by dominated novelty, besides the records."""
     scratch: float = Field(default=0.05, ge=0, le=1)
     """Probability of a program from scratch; higher below `min_elites`."""
     min_elites: int = Field(default=8, ge=1, le=256)
@@ -50,15 +43,9 @@ class VectorEvolutionConfig(EvolutionConfig):
     """Probability of a parent for a poorly served weighting."""
     weightings: int = Field(default=4, ge=1, le=64)
     """Weightings drawn, of which the most poorly served is used."""
-    exploration: float = Field(default=0.1, ge=0, le=1)
-    """Probability of a uniformly drawn parent."""
-    crossover: float = Field(default=0.3, ge=0, le=1)
-    """Probability of a second parent that complements the first."""
-    inspirations: int = Field(default=2, ge=0, le=16)
-    """Further programs to show, drawn by their distance in rewards."""
 
 
-class VectorEvolution(Strategy):
+class VectorEvolution(DominatedNovelty):
     """One population that covers the trade-offs; parents by ε-lexicase and for poorly served weightings."""
 
     name: ClassVar[str] = "vector_evolution"
@@ -67,30 +54,20 @@ class VectorEvolution(Strategy):
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Select a parent, perhaps its complement, and inspirations; an empty archive starts from the seed program."""
-        table = view.elites(_ISLAND)
+        table = view.elites(ISLAND)
         if not len(table):
-            return first_selection(view, _ISLAND)
+            return first_selection(view, ISLAND)
         pool = pool_of(view.problem.space, table)
         if rng.random() < max(self.config.scratch, 1.0 - len(pool) / self.config.min_elites):
-            return Selection(PolicyRole.PROPOSE, _ISLAND)
+            return Selection(PolicyRole.PROPOSE, ISLAND)
         weights = poorly_served(pool.points, rng, self.config.weightings)
         rows = [self._parent(pool.points, weights, rng)]
         if len(pool) > 1 and rng.random() < self.config.crossover:
             rows.append(complement(pool.points, rows[0], weights, rng))
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
         return Selection(
-            PolicyRole.MUTATE, _ISLAND, tuple(pool.numbers[rows].tolist()), tuple(pool.numbers[others].tolist())
+            PolicyRole.MUTATE, ISLAND, tuple(pool.numbers[rows].tolist()), tuple(pool.numbers[others].tolist())
         )
-
-    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the records, and the slots of members replaced by newcomers."""
-        if not candidates:
-            return ()
-        table = view.elites(_ISLAND)
-        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
-        bids = trade_off_bids(view.problem, points)
-        bids += slot_bids(view.problem.space, table, candidates, self.config.population)
-        return tuple(improvements(table, _ISLAND, bids, candidates))
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
         chance = rng.random()

@@ -43,6 +43,20 @@ def test_a_small_network_that_does_not_sort_is_never_best() -> None:
     assert len(set(ranks)) == len(ranks)
 
 
+@pytest.mark.parametrize("value", [2.635983084914411, -73412.25, 0.1])
+def test_differences_by_rounding_rank_nothing(value: float) -> None:
+    open_ = Objective(name="open", range=(0, 2.64))
+    target = Target(name="far", rule="open >= 3", unlock=True)
+    for space in (RewardSpace((open_,)), RewardSpace((open_, SIZE))):
+        of = Ranking(space, (target,), None)
+        rewards = [(value + step * abs(value), 20)[: len(space.objectives)] for step in (0.0, 1e-15, 1e-11)]
+        same, rounding, better = sorted(of.merits(rewards, [0, 0, 0]))
+        assert same == rounding < better
+        assert of.best_so_far(np.array(rewards[:2]), np.array([0, 0])).tolist() == [0, 0]
+    assert of.advantage(better, same) == "it is nearer to target far"
+    assert of.advantage(same, rounding) == "it was the first with these rewards"
+
+
 def test_meeting_the_unlock_target_ranks_before_any_number_of_others() -> None:
     of = Ranking(
         RewardSpace((SIZE, DEPTH)),

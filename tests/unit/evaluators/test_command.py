@@ -117,6 +117,11 @@ def test_how_a_program_ends_is_a_value(sandbox, problem, program, kind, words):
     assert words in failure.detail
 
 
+def test_a_program_that_measures_its_time_may_use_all_of_it(sandbox, problem):
+    evaluation = evaluate(sandbox, problem(limits={**PATIENT, "cpu_s": 8}), "ulimit -t")
+    assert "got 10" in evaluation.artifacts["cases"] or 'got "10"' in evaluation.artifacts["cases"]
+
+
 def test_a_command_may_set_its_environment(sandbox, problem):
     language = {**SHELL, "run": ["env", "FACTOR=2", *SHELL["run"]]}
     assert evaluate(sandbox, problem(language), "read x; echo $((FACTOR * x))").rewards == (1.0,)

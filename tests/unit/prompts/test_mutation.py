@@ -213,6 +213,18 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
     assert "What was tried last" not in change
 
 
+def test_a_copy_of_the_carried_output_is_no_progress(ask: Ask, problem: Callable[..., Problem]) -> None:
+    carrying = problem(carry="best")
+    low = Individual(1, "x = 1", (2.0, 0.0, 3.0))
+    best = Individual(2, "x = 2", (2.635983084914411, 0.0, 3.0), artifacts={"output": "[[0.25, 0.5],\n [`1`, 2]]"})
+    copies = [Individual(n, f"x = {n}", (2.6359830849144372, 0.0, 3.0)) for n in (3, 4)]
+    tried = (Attempt(copies[1], best), Attempt(copies[0], low))
+    user = ask((low,), (), of=carrying, state=SearchState(best, low, 9, tried)).user
+    assert "data/best.json begins with `[[0.25, 0.5], [1, 2]]`." in user
+    assert "#4 from #2, 1 lines changed: no change of the rewards\n" in user
+    assert "#3 from #1, 1 lines changed: the rewards of #2 again\n" in user
+
+
 def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..., Problem]) -> None:
     own = problem(prompts={"change": "$problem\n\n$parent\n\n$request"})
     user = ask(of=own, state=SearchState(OTHER, PARENT, 5, (Attempt(OTHER, PARENT),), ("a cause",))).user

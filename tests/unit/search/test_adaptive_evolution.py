@@ -94,3 +94,11 @@ def test_several_objectives_also_get_parents_for_poorly_served_weightings() -> N
 @pytest.mark.parametrize(("evaluated_so_far", "answers"), [(0, 1), (1, 1), (60, 3), (240, 15), (10_000, 64)])
 def test_answers_in_flight_grow_with_the_run(evaluated_so_far: int, answers: int) -> None:
     assert build_strategy("adaptive_evolution", {}).in_flight(64, evaluated_so_far) == answers
+
+
+def test_differences_by_rounding_win_no_cell() -> None:
+    view = population((2.635983084914411, 0.5), (0.5, 2.0), k=2)
+    strategy = build_strategy("adaptive_evolution", {})
+    points = ((2.6359830849144372, 0.5), (0.5, 2.0 - 1e-15), (2.6359830849544, 0.5))
+    children = [evaluated(n, 0, f"x = {n}\n", raw_rewards(view.problem, point)) for n, point in enumerate(points, 9)]
+    assert [bool(strategy.place(view, [child])) for child in children] == [False, False, True]
