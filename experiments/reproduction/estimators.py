@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 
 _BLOCK: Final = 1 << 22  # numbers held at once
@@ -32,7 +32,7 @@ def expected_best_at_k(rewards: ArrayLike, k: int | Sequence[int], weightings: A
     Raises:
         InvalidInputError: The shapes do not match, a value is not finite, or a k is out of range.
     """
-    points, weights = finite(rewards, "rewards", 2), finite(weightings, "weightings", 2)
+    points, weights = np.asarray(rewards, dtype=np.float64), np.asarray(weightings, dtype=np.float64)
     if points.shape[1] != weights.shape[1]:
         raise InvalidInputError(
             f"rewards have {points.shape[1]} components and weightings {weights.shape[1]}.",

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, check_axes, check_open_unit, check_same_shape, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 
 _MIN_POLICIES = 4
 _STEPS = 100
@@ -30,8 +29,6 @@ class Strengths:
     high: FloatArray
     log_tie: float
     """η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie."""
-    chances: FloatArray
-    """P(i beats j) + ½ P(tie), shape (m, m)."""
 
 
 def pairwise_outcomes(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -40,7 +37,6 @@ def pairwise_outcomes(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     Scores have shape (n_problems, n_seeds, m), higher is better, NaN for a policy that did not run.
     """
     table = np.asarray(scores, dtype=np.float64)
-    check_axes(table, "scores", 3)
     wins = (table[..., :, None] > table[..., None, :]).sum(axis=1).astype(np.float64)
     ties = (table[..., :, None] == table[..., None, :]).sum(axis=1).astype(np.float64)
     m = table.shape[-1]
@@ -68,8 +64,7 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     """
     from scipy import special
 
-    check_open_unit(level, "level")
-    beaten, tied = _checked(wins, ties, prior_sd)
+    beaten, tied = np.asarray(wins, dtype=np.float64), np.asarray(ties, dtype=np.float64)
     m, has_ties = beaten.shape[1], bool(tied.any())
     features, counts = _outcomes(beaten, tied)
     if not has_ties:
@@ -84,30 +79,8 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     centre = np.eye(m) - 1.0 / m  # remove the variance of the mean strength, which only the prior determines
     spread = [np.diag(centre @ covariance[:m, :m] @ centre) for covariance in (model, sandwich)]
     reach = special.ndtri((1 + level) / 2) * np.sqrt(np.maximum(*spread))
-    strength, log_tie = theta[:m] - theta[:m].mean(), float(theta[m]) if has_ties else -np.inf
-    return Strengths(strength, strength - reach, strength + reach, log_tie, _chances(strength, log_tie))
-
-
-def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatArray, FloatArray]:
-    from scipy.sparse import csgraph
-
-    beaten, tied = finite(wins, "wins", 3), finite(ties, "ties", 3)
-    check_same_shape(beaten, tied, "wins and ties")
-    check_same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
-    if (beaten < 0).any() or (tied < 0).any() or not np.array_equal(tied, np.swapaxes(tied, 1, 2)):
-        raise InvalidInputError(
-            "A count is negative, or the ties are not symmetric.", remedy="Compute both arrays with pairwise_outcomes."
-        )
-    if not prior_sd > 0:
-        raise InvalidInputError(f"prior_sd is {prior_sd}.", remedy="Give a positive number of logits, such as 3.")
-    groups, label = csgraph.connected_components((beaten + tied).sum(axis=0), directed=False)
-    if groups > 1:
-        apart = [np.flatnonzero(label == group).tolist() for group in range(groups)]
-        raise InvalidInputError(
-            f"Policies {apart} were never compared across these groups.",
-            remedy="Run a policy of each group on the same problems, or rank the groups separately.",
-        )
-    return beaten, tied
+    strength = theta[:m] - theta[:m].mean()
+    return Strengths(strength, strength - reach, strength + reach, float(theta[m]) if has_ties else -np.inf)
 
 
 def _outcomes(wins: FloatArray, ties: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -157,13 +130,3 @@ def _derivatives(theta: FloatArray, features: FloatArray, counts: FloatArray) ->
     centred = features - np.einsum("po,pof->pf", chances, features)[:, None]
     information = np.einsum("po,pof,pog->fg", met.sum(axis=0)[:, None] * chances, centred, centred)
     return scores, information
-
-
-def _chances(strength: FloatArray, log_tie: float) -> FloatArray:
-    from scipy import special
-
-    gap = strength[:, None] - strength[None]
-    logits = np.stack([gap / 2, -gap / 2, np.full_like(gap, log_tie)])
-    win, _, tie = special.softmax(logits, axis=0)
-    chances: FloatArray = win + tie / 2
-    return chances

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample_counts
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
@@ -56,12 +55,7 @@ def fit_budget_curve(
     ``curves`` (n_problems, n_budgets) hold best@k of each problem, higher is better, at ascending ``budgets``, at least
     4 and evenly spaced in log k for the best fit. Predictions ``at`` further budgets are clipped at ``largest``.
     """
-    means_of, ks, points = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
-    if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (points < ks[0]).any():
-        raise InvalidInputError(
-            f"Cannot fit a curve of shape {means_of.shape} to budgets {ks.tolist()} and predict at {points.tolist()}.",
-            remedy="Give at least 4 ascending budgets with one column each, and predict at none below the first.",
-        )
+    means_of, ks, points = (np.asarray(each, dtype=np.float64) for each in (curves, budgets, at))
     problems = len(means_of)
     counts = resample_counts(problems, draws, rng)
     samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])

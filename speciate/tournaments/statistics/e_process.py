@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray, check_open_unit, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 
 STAKES = np.geomspace(0.5, 16.0, 11)
 """λ of the bets, per unit of the difference. The best λ for effect μ and deviation σ is μ/σ²; a grid is averaged."""
@@ -62,8 +62,7 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
     problems were run, which must be random and drawn before the first run. ``alpha`` is the probability of ever
     stopping if neither policy is better.
     """
-    check_open_unit(alpha, "alpha")
-    bets = finite(differences, "differences", 1)[:, None] * STAKES
+    bets = np.asarray(differences, dtype=np.float64)[:, None] * STAKES
     log_a, log_b = _log_wealth(bets), _log_wealth(-bets)
     threshold = 2.0 / alpha
     (reached,) = np.nonzero(np.maximum(log_a, log_b) >= np.log(threshold))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, check_same_shape, finite, flags
+from speciate.tournaments.statistics.arrays import FloatArray
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
@@ -22,11 +21,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     The result has the shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems,
     n_ks).
     """
-    total, passed, drawn = np.broadcast_arrays(*(finite(x, name) for x, name in ((n, "n"), (c, "c"), (k, "k"))))
-    if not all((x == np.floor(x)).all() for x in (total, passed, drawn)):
-        raise InvalidInputError("n, c and k count samples.", remedy="Give whole numbers.")
-    if not ((passed >= 0) & (passed <= total) & (drawn >= 1) & (drawn <= total)).all():
-        raise InvalidInputError("pass@k needs 0 ≤ c ≤ n and 1 ≤ k ≤ n.", remedy="Take more samples, or a smaller k.")
+    total, passed, drawn = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (n, c, k)))
     log_missed = np.zeros(total.shape)
     certain = total - passed < drawn  # fewer failures than draws
     for i in range(int(passed.max())):
@@ -44,9 +39,7 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
     Scores have shape (..., n); failed samples need a finite one. The result has shape (...) for one k, (..., n_ks) for
     several.
     """
-    values = finite(scores, "scores")
-    if values.ndim == 0:
-        raise InvalidInputError("scores is a single number.", remedy="Give the samples along the last axis.")
+    values = np.asarray(scores, dtype=np.float64)
     ascending = np.sort(values, axis=-1)
     weights = _shares_of_ranks(ascending.shape[-1], [k] if isinstance(k, int | np.integer) else list(k))
     # As a loss against the largest score: exact for k = n and for equal scores.
@@ -57,8 +50,6 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
 
 def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
     """Return P(rank is the best of k), shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
-    if not ks or not all(isinstance(k, int | np.integer) and 1 <= k <= n for k in ks):
-        raise InvalidInputError(f"best@k of {n} samples with k = {list(ks)}.", remedy=f"Choose k from 1 to {n}.")
     draws = np.asarray(ks, dtype=np.float64)[:, None]
     ranks = np.arange(n, 1, -1, dtype=np.float64)[None]
     steps = np.maximum(ranks - draws, 0.0) / (ranks - 1.0)
@@ -88,9 +79,8 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     Rewards have shape (n, d), with zeros for failed samples as in the paper; without ``valid`` (n,) all count as
     scored.
     """
-    points = finite(rewards, "rewards", 2)
-    used = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
-    check_same_shape(used, points[:, 0], "valid and the first axis of rewards")
+    points = np.asarray(rewards, dtype=np.float64)
+    used = np.ones(len(points), dtype=np.bool_) if valid is None else np.asarray(valid, dtype=np.bool_)
     return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[used]), len(points), int(used.sum()))
 
 
@@ -105,8 +95,7 @@ def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     labels = np.asarray(groups, dtype=np.int64)
     if labels.size == 0:
         return math.nan, math.nan
-    points = finite(rewards, "rewards", 2)
-    check_same_shape(labels, points[:, 0], "groups and the first axis of rewards")
+    points = np.asarray(rewards, dtype=np.float64)
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
     parts = np.split(points[order], starts[1:])
@@ -135,8 +124,7 @@ def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:
     improvement" of Agarwal et al. 2021, arXiv 2108.13264, section 4.3. ``a`` and ``b`` are scores of shape (n_problems,
     n), higher is better.
     """
-    first, second = finite(a, "a", 2), finite(b, "b", 2)
-    check_same_shape(first[:, 0], second[:, 0], "The problems of a and b")
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     signs = np.sign(first[:, :, None] - second[:, None, :])
     chance: FloatArray = 0.5 + 0.5 * signs.mean(axis=(1, 2))
     return chance

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.reward import large_front, pareto_front
-from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_same_shape, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 
 EXACT_DIMENSIONS = 4
 
@@ -51,9 +51,7 @@ def hypervolume(
     0. ``rng`` draws the sample. Four dimensions are computed exactly for at most ``exact_points`` points; None is no
     limit.
     """
-    check_at_least(draws, 1, "draws")
-    raised, origin = finite(points, "points", 2), finite(reference, "reference", 1)
-    check_same_shape(raised[0], origin, "A point and the reference")
+    raised, origin = np.asarray(points, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     above = raised - origin
     above = above[(above > 0).all(axis=1)]
     many = exact_points is not None and above.shape[1] == EXACT_DIMENSIONS and len(above) > exact_points
@@ -75,8 +73,7 @@ def hypervolume_curve(points: ArrayLike, ends: Sequence[int], draws: int = 8192)
     Points (n, d) are normalised, higher is better; those that do not exceed zero in every component add 0, and a
     component above one counts as one. The result has the shape of ``ends``, which ascend.
     """
-    check_at_least(draws, 1, "draws")
-    raised = finite(np.clip(points, 0.0, 1.0), "points", 2)
+    raised = np.clip(np.asarray(points, dtype=np.float64), 0.0, 1.0)
     missed = _evenly(draws, raised.shape[1])
     front = raised[:0]
     values = []

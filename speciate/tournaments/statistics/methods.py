@@ -17,8 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_open_unit, finite
+from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal
 from speciate.tournaments.statistics.significance import sign_flips
 
@@ -79,14 +78,7 @@ def compare_methods(
     pairs, or more than 10 runs of each. Paired, row i of both shares a training seed: the same base model, data order
     or initial weights.
     """
-    first, second = finite(a, "a", 2), finite(b, "b", 2)
-    if first.shape[1] != second.shape[1] or (paired and first.shape != second.shape):
-        raise InvalidInputError(
-            f"a and b have shapes {first.shape} and {second.shape}: (training runs, problems).",
-            remedy="Give the same problems, and for a paired test the same training seeds, in one order.",
-        )
-    check_open_unit(level, "level")
-    check_at_least(draws, 1, "draws")
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = first.mean(axis=1), second.mean(axis=1)
     if paired:
         (flip,) = sign_flips([x - y], rng, draws)
@@ -118,7 +110,6 @@ def smallest_p(runs_a: int, runs_b: int, *, paired: bool) -> float:
     Paired, two of 2^n patterns of signs are always as extreme. Unpaired, the observed labels are one of C(n_a + n_b,
     n_a), and with equally many runs their exchange is as extreme.
     """
-    check_at_least(min(runs_a, runs_b), 1, "training runs")
     if paired:
         return 2.0 ** (1 - runs_a)
     return (2 if runs_a == runs_b else 1) / math.comb(runs_a + runs_b, runs_a)
@@ -129,8 +120,6 @@ def runs_needed(alpha: float, comparisons: int = 1, *, paired: bool) -> int:
 
     ``comparisons`` is the number that Holm's method adjusts for; ``paired`` runs share training seeds.
     """
-    check_open_unit(alpha, "alpha")
-    check_at_least(comparisons, 1, "comparisons")
     runs = 1
     while smallest_p(runs, runs, paired=paired) * comparisons > alpha:
         runs += 1

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, check_axes, check_same_shape, finite, flags
+from speciate.tournaments.statistics.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,7 +37,7 @@ def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
     ``spent`` are evaluations (or tokens) until the pair's target was reached, or until its run ended. Source: Hansen et
     al. 2021, arXiv 1603.08785, section 4.3 (runtime distributions).
     """
-    costs, success = _costs(spent, reached)
+    costs, success = np.asarray(spent, dtype=np.float64), np.asarray(reached, dtype=np.bool_)
     steps, times = np.unique(costs[success], return_counts=True)
     censored = np.sort(costs[~success])
     return Ecdf(
@@ -60,21 +59,8 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
     Costs (n_problems, n_policies) are positive, such as ERT in evaluations, infinite for unsolved problems; factors are
     τ ≥ 1. The result has shape (n_policies, n_factors).
     """
-    spent, taus = np.asarray(costs, dtype=np.float64), finite(factors, "factors", 1)
-    check_axes(spent, "costs", 2)
-    if not (spent > 0).all() or (taus < 1).any():
-        raise InvalidInputError(
-            "A cost is NaN or not positive, or a factor is below 1.", remedy="Use infinity for unsolved problems."
-        )
+    spent, taus = np.asarray(costs, dtype=np.float64), np.asarray(factors, dtype=np.float64)
     best = spent.min(axis=1, keepdims=True)
     ratios = np.divide(spent, best, out=np.full_like(spent, np.inf), where=np.isfinite(spent))
     profile: FloatArray = (ratios[:, :, None] <= taus).mean(axis=0)
     return profile
-
-
-def _costs(spent: ArrayLike, reached: ArrayLike) -> tuple[FloatArray, BoolArray]:
-    costs, success = finite(spent, "spent"), flags(reached, "reached")
-    check_same_shape(costs, success, "spent and reached")
-    if (costs < 0).any():
-        raise InvalidInputError("A cost is negative.", remedy="Give the cost of each run until its end.")
-    return costs, success

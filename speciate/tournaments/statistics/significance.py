@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_same_shape, finite, flags
+from speciate.tournaments.statistics.arrays import FloatArray
 
 _ENUMERATED = 14  # differing problems; 2^14 sign patterns cost as much as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once
@@ -44,8 +43,7 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
     Each comparison has shape (n_problems,), A − B: of solve rates or of −log ERT, one per problem and never one per
     seed, because the problem is the unit.
     """
-    check_at_least(draws, 1, "draws")
-    paired = [finite(differences, "differences", 1) for differences in several]
+    paired = [np.asarray(differences, dtype=np.float64) for differences in several]
     moving = [np.abs(values[values != 0.0]) for values in paired]  # flipping a zero changes nothing
     # Sums that differ by rounding only count as equal.
     thresholds = np.array([abs(float(v.sum())) - 1e-12 * float(m.sum()) for v, m in zip(paired, moving, strict=True)])
@@ -104,8 +102,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     """
     from scipy import special  # imported here: every process loads this module, and few run a test
 
-    first, second = flags(a, "a"), flags(b, "b")
-    check_same_shape(first, second, "a and b")
+    first, second = np.asarray(a, dtype=np.bool_), np.asarray(b, dtype=np.bool_)
     only_a, only_b = int((first & ~second).sum()), int((second & ~first).sum())
     tail = float(special.bdtr(min(only_a, only_b), only_a + only_b, 0.5))
     both, neither = int((first & second).sum()), int((~first & ~second).sum())
@@ -117,9 +114,7 @@ def holm(p_values: Sequence[float] | FloatArray) -> FloatArray:
 
     In ascending order p̃₍ᵢ₎ = max_{j≤i} min(1, (m − j + 1) p₍ⱼ₎). Valid under any dependence. Source: Holm 1979.
     """
-    raw = finite(p_values, "p_values", 1)
-    if not ((raw >= 0.0) & (raw <= 1.0)).all():
-        raise InvalidInputError("A p-value is not in [0, 1].", remedy="Give p-values, not test statistics.")
+    raw = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(raw, kind="stable")
     stepped = np.minimum(1.0, raw[order] * np.arange(len(raw), 0, -1))
     adjusted = np.empty_like(raw)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, check_same_shape, finite, flags
+from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample
 
 
@@ -53,10 +53,9 @@ def clustered_interval(
         draws: Resamples.
 
     Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all problems are equal, a value is not
-            finite, the level is not between 0 and 1, or the statistic is NaN.
+        InvalidInputError: All problems are equal.
     """
-    data = finite(values, "values")
+    data = np.asarray(values, dtype=np.float64)
     if all_equal(data):
         raise InvalidInputError(
             "All problems have the same values, so the interval would have zero width.",
@@ -98,13 +97,7 @@ def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
     Args:
         spent: Any shape: evaluations (or tokens, or seconds) until the target was reached, or until the run ended.
         reached: The same shape: True for runs that reached the target.
-
-    Raises:
-        InvalidInputError: The shapes differ, or a cost is negative or not finite.
     """
-    costs, success = finite(spent, "spent"), flags(reached, "reached")
-    check_same_shape(costs, success, "spent and reached")
-    if (costs < 0).any():
-        raise InvalidInputError("A cost is negative.")
+    costs, success = np.asarray(spent, dtype=np.float64), np.asarray(reached, dtype=np.bool_)
     total, successes = math.fsum(costs.ravel()), int(success.sum())
     return RunningTime(total / successes if successes else math.inf, total, successes, success.size)

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics import bootstrap
 from tests.unit.tournaments.oracles import clustered_interval, expected_running_time
 
 
@@ -27,10 +25,7 @@ def test_forty_problems_have_nominal_coverage() -> None:
     assert 0.92 <= coverage(40) <= 0.97
 
 
-def test_twelve_problems_do_not_and_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match="at least 30 problems"):
-        coverage(12, 1)
-    monkeypatch.setattr(bootstrap, "MIN_CLUSTERS", 12)
+def test_twelve_problems_do_not() -> None:
     assert coverage(12) <= 0.925
 
 
@@ -54,16 +49,3 @@ def test_a_statistic_may_be_infinite() -> None:
     mean = clustered_interval(runs[:, 0], np.random.default_rng(3))
     own = clustered_interval(runs[:, 0], np.random.default_rng(3), lambda rows: float(rows.mean()))
     assert (own.low, own.high) == pytest.approx((mean.low, mean.high))
-
-
-def test_a_statistic_must_be_a_number() -> None:
-    with pytest.raises(InvalidInputError, match="NaN"):
-        clustered_interval(np.arange(30.0), np.random.default_rng(0), lambda rows: math.nan, draws=5)
-    with pytest.raises(InvalidInputError, match="level"):
-        clustered_interval(np.arange(30.0), np.random.default_rng(0), level=95)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
-def test_equal_problems_are_refused(value: float) -> None:
-    with pytest.raises(InvalidInputError, match="zero width"):
-        clustered_interval(np.full((40, 8), value), np.random.default_rng(0))

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.e_process import STAKES, e_process
 from tests.unit.tournaments.simulated import differences
 
@@ -94,9 +93,3 @@ def test_a_real_effect_stops_it_early() -> None:
     assert np.mean([s.better == "a" for s in stops]) >= 0.9
     assert np.median([s.stopped_at for s in stops if s.stopped_at]) <= 25
     assert not any(s.better == "b" for s in stops)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
-def test_alpha_lies_between_zero_and_one(alpha: float) -> None:
-    with pytest.raises(InvalidInputError, match="alpha"):
-        e_process([0.0], alpha)

@@ -76,8 +76,4 @@ def test_a_curve_has_the_hypervolume_of_every_beginning(d: int) -> None:
 
 
 def test_a_curve_of_nothing_and_of_points_outside() -> None:
-    with pytest.raises(InvalidInputError, match="empty"):
-        hypervolume_curve(np.zeros((0, 3)), [])
     assert hypervolume_curve([[-1.0, 2.0, 2.0], [0.0, 1.0, 1.0], [1e308, np.inf, 9.0]], [1, 2, 3]).tolist() == [0, 0, 1]
-    with pytest.raises(InvalidInputError):
-        hypervolume_curve([[0.5, np.nan]], [1])

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.methods import (
     MethodTest,
     compare_methods,
@@ -125,18 +124,6 @@ def test_few_runs_detect_nothing() -> None:
     assert detectable_difference(5, 5, 0.05, paired=True) == math.inf
     assert detectable_difference(1, 1, 0.05, paired=False) == math.inf
     assert detectable_difference(1, 30, 0.05, paired=False) > detectable_difference(15, 16, 0.05, paired=False)
-
-
-def test_runs_must_be_comparable() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(InvalidInputError, match="same problems"):
-        compare_methods(np.ones((3, 4)), np.ones((3, 5)), rng, paired=False)
-    with pytest.raises(InvalidInputError, match="same training seeds"):
-        compare_methods(np.ones((3, 4)), np.ones((2, 4)), rng, paired=True)
-    with pytest.raises(InvalidInputError, match="2 axes"):
-        compare_methods(np.ones(4), np.ones(4), rng, paired=True)
-    with pytest.raises(InvalidInputError, match="strictly between"):
-        compare_methods(np.ones((3, 4)), np.ones((3, 4)), rng, paired=True, level=1.0)
 
 
 def test_equal_methods_are_rejected_by_the_test_of_checkpoints_alone() -> None:

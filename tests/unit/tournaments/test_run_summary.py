@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
 from speciate.storage.declarations.summaries import _answers as read_answers
@@ -35,11 +34,6 @@ def test_spread_is_the_mean_over_pairs_within_and_across(rows: list[tuple[int, i
     for same, value in zip((True, False), found, strict=True):
         far = [float(np.abs(points[i] - points[j]).sum()) for i, j in pairs if (groups[i] == groups[j]) is same]
         assert math.isnan(value) if not far else value == pytest.approx(np.mean(far), abs=1e-12)
-
-
-def test_spread_needs_a_group_for_each_sample() -> None:
-    with pytest.raises(InvalidInputError):
-        spread([[1.0]], [1, 2])
 
 
 def _answers(rewards: list[list[float] | None], **changes: object) -> Answers:

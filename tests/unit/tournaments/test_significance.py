@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm, mcnemar, sign_flips
 from tests.unit.tournaments.simulated import tournament
 
@@ -59,13 +58,6 @@ def test_a_p_value_of_drawn_patterns_counts_the_observed_one() -> None:
     assert sign_flip(np.ones(20), np.random.default_rng(0), draws=9).p_value == 0.1
 
 
-def test_sign_flip_needs_draws_and_finite_differences() -> None:
-    with pytest.raises(InvalidInputError, match="draws is 0"):
-        sign_flip([0.1], rng(), draws=0)
-    with pytest.raises(InvalidInputError, match="infinite"):
-        sign_flip([np.inf], rng())
-
-
 def test_mcnemar_shows_its_table() -> None:
     a = [True] * 6 + [True] * 5 + [False] * 1 + [False] * 3
     b = [True] * 6 + [False] * 5 + [True] * 1 + [False] * 3
@@ -86,18 +78,9 @@ def test_mcnemar_over_seeds_pools_the_pairs() -> None:
     assert seen.p_value == 1.0
 
 
-def test_pairs_must_be_booleans() -> None:
-    with pytest.raises(InvalidInputError, match="same problems"):
-        mcnemar([True, False], [True])
-    with pytest.raises(InvalidInputError, match="other than true and false"):
-        mcnemar([2.0], [1.0])
-
-
 def test_holm_matches_the_textbook() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-    with pytest.raises(InvalidInputError, match="not test statistics"):
-        holm([1.5])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
