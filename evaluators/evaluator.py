@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evaluators.batch import EvaluationBatch
+from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.build_cache import BuildCache
 from evaluators.cases import evaluate_cases
 from evaluators.contained.tier_b import NAME as TIER_B
@@ -22,8 +22,10 @@ from evaluators.environments import EnvironmentStore
 from evaluators.images.engine import engines, find_engine, require_engine
 from evaluators.images.sandbox import ImageSandbox, ImageStore
 from evaluators.in_process import evaluate_in_process
+from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, UNSAFE, ZygotePool
+from evaluators.tiers.sandbox import ProcessRole
 from evaluators.toolchains import Toolchains
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, TIER_REMEDY
@@ -152,6 +154,18 @@ class SandboxEvaluator:
             if environment is None:
                 return results
             return [replace(result, environment=environment.digest) for result in results]
+
+    @contextlib.contextmanager
+    def candidate(self, problem: Problem, program: str, seed: int) -> Iterator[RestartingCandidate]:
+        """Serve calls of this process into a program, within the limits of a problem; raises as ``evaluate``."""
+        with self._environments.use(problem.requirements, lambda _: None) as environment:
+            batch = EvaluationBatch(problem, (program,), (seed,), self._sandbox, math.inf, self._author_grace_s)
+            batch = replace(self._prepared(batch), site=None if environment is None else environment.site)
+            with (
+                ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), 1) as starter,
+                RestartingCandidate(batch, starter, program, seed) as candidate,
+            ):
+                yield candidate
 
     def _prepared(self, batch: EvaluationBatch) -> EvaluationBatch:
         """Return the batch with what builds and runs its programs, if they are not Python; raises as ``evaluate``."""

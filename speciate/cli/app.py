@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, CommandGroup, examples
 
 COMMANDS: Final = {
+    "evolve": ("evolve", "Improve a program: score it, search for better ones, write the best."),
     "demo": ("demo", "Run the whole service on example problems, in about three minutes."),
     "up": ("up", "Run the whole service until Ctrl-C: database, cache, API and workers."),
     "serve": (
@@ -90,8 +91,8 @@ app = typer.Typer(
     cls=_Root,
     help="Evolutionary search with language models on vector rewards, with a record of what each policy unlocks.",
     epilog=examples(
-        "speciate problems add circle-packing-26",
-        "speciate run circle-packing-26 --policy mutator --budget 2000 --watch",
+        "speciate evolve circle-packing-26 --evaluations 500",
+        "speciate evolve initial_program.py evaluator.py --model openai/gpt-5-mini",
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",

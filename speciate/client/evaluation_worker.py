@@ -19,7 +19,6 @@ from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedE
 
 T = TypeVar("T")
 
-_WAIT_S: Final = 10.0
 _MAX_DELAY_S: Final = 30.0
 _MAX_DETAIL: Final = 8000
 
@@ -80,6 +79,8 @@ class EvaluationWorker:
     """Candidates evaluated at the same time."""
     lease_s: float = 60.0
     """Seconds after which the service offers the candidates of a silent worker to others."""
+    wait_s: float = 10.0
+    """Seconds that a request waits for a candidate, and so the longest delay of a stop."""
     report: Report = lambda *_: None
     """Receives each candidate with its result and what became of it."""
     on_idle: Callable[[], None] = lambda: None
@@ -140,13 +141,13 @@ class EvaluationWorker:
         self.stopping.set()
 
     def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
-        left = _WAIT_S if idle_s is None else idle_s - (time.monotonic() - idle_since)
+        left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - idle_since)
         leases = self._retried(
             lambda: self.client.evaluations.acquire(
                 problem=self.problem,
                 run=self.run,
                 capabilities=self.capabilities,
-                wait_s=min(_WAIT_S, max(0.0, left)),
+                wait_s=min(self.wait_s, max(0.0, left)),
                 lease_s=self.lease_s,
             )
         )

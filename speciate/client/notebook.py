@@ -43,8 +43,18 @@ def html(record: RunRecord) -> str:
     return f"<table>{cells}</table>"
 
 
-def frame(candidates: Iterable[schema.candidates.CandidateRecord]) -> Any:
-    """Return candidates as a ``pandas.DataFrame``: one row per candidate, one column ``reward.NAME`` per objective.
+def rows(candidates: Iterable[schema.candidates.CandidateRecord]) -> list[dict[str, Any]]:
+    """Return candidates by number, with a key ``reward.NAME`` for each objective."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.number)
+    return [
+        each.model_dump(mode="python", exclude={"rewards"})
+        | {f"reward.{name}": value for name, value in (each.rewards or {}).items()}
+        for each in ordered
+    ]
+
+
+def frame(table: list[dict[str, Any]]) -> Any:
+    """Return ``rows`` as a ``pandas.DataFrame``.
 
     Raises:
         ConfigurationError: pandas is not installed.
@@ -53,11 +63,8 @@ def frame(candidates: Iterable[schema.candidates.CandidateRecord]) -> Any:
         pandas = import_module("pandas")
     except ImportError as error:
         raise ConfigurationError("to_pandas() needs pandas.", remedy="Install it with `pip install pandas`.") from error
-    rows = sorted(candidates, key=lambda candidate: candidate.number)
-    plain = [row.model_dump(mode="python", exclude={"rewards"}) for row in rows]
-    rewards = [{f"reward.{name}": value for name, value in (row.rewards or {}).items()} for row in rows]
-    columns = [*schema.candidates.CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
-    return pandas.DataFrame([values | more for values, more in zip(plain, rewards, strict=True)], columns=columns)
+    columns = [*schema.candidates.CandidateRecord.model_fields.keys() - {"rewards"}] if not table else None
+    return pandas.DataFrame(table, columns=columns)
 
 
 def _count(value: float) -> str:

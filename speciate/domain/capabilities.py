@@ -13,6 +13,9 @@ IMAGES: Final = "container images"
 COPIES: Final = "writable folders of container images"
 """Its containers can have folders of the image that programs may write to."""
 
+CALLABLE: Final = "callable_"
+"""Begins the capability of a process that scores with a function of its own. Only its author gets candidates."""
+
 IMAGE_CAPABILITIES: Final = frozenset({IMAGES, COPIES})
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from speciate.client import Client
+    from speciate.local.sandbox import LocalSandbox
     from speciate.local.worker import LocalSignals
 
 _START_LIMIT_S: Final = 30.0
@@ -42,7 +43,11 @@ _GRACE_S: Final = 1
 
 @contextmanager
 def local_client(
-    settings: Settings | None = None, *, project: str | None = None, dashboard: bool = False
+    settings: Settings | None = None,
+    *,
+    project: str | None = None,
+    dashboard: bool = False,
+    sandbox: LocalSandbox | None = None,
 ) -> Iterator[Client]:
     """Yield a client whose runs are executed, by a service or by this process until the end of the block.
 
@@ -56,6 +61,7 @@ def local_client(
     Args:
         settings: By default those of the environment.
         project: Project of the client.
+        sandbox: That of this process, if it has one already.
         dashboard: Serve pages and API on a loopback port meanwhile, at ``client.url``: ``settings.port`` if it is free.
 
     Raises:
@@ -69,7 +75,7 @@ def local_client(
             yield client
         return
     try:
-        engine = _Engine(settings, dashboard=dashboard)
+        engine = _Engine(settings, sandbox, dashboard=dashboard)
     except DataDirectoryBusyError as error:
         with Client(_wait_for_service(settings, error), project=project) as client:
             yield client
@@ -111,12 +117,12 @@ def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str:
 class _Engine:
     """API and worker of this process."""
 
-    def __init__(self, settings: Settings, *, dashboard: bool) -> None:
+    def __init__(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool) -> None:
         """Start; after an error nothing is left running."""
         self._reason = "its command ended"
         self._resources = ExitStack()
         try:
-            self._start(settings, dashboard=dashboard)
+            self._start(settings, sandbox, dashboard=dashboard)
         except BaseException:
             self._resources.close()
             raise
@@ -129,7 +135,7 @@ class _Engine:
             self._reason = "interrupted"
         self._resources.close()
 
-    def _start(self, settings: Settings, *, dashboard: bool) -> None:
+    def _start(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool) -> None:
         make_data_dir(settings.data_dir)
         settings = with_own_secret_key(settings)
         with ThreadPoolExecutor(1) as starting:
@@ -162,7 +168,7 @@ class _Engine:
         self._resources.callback(stores.close)
         server = _ServerThread(create_app(settings, stores=stores, listen=_listener(signals)), sockets)
         self._resources.callback(server.stop)
-        local_worker = worker.LocalWorker(settings, stores, signals)
+        local_worker = worker.LocalWorker(settings, stores, signals, sandbox)
         self._resources.callback(lambda: local_worker.stop(self._reason))
         local_worker.start()
         server.start()

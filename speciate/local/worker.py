@@ -14,16 +14,13 @@ from uuid import UUID
 import redis
 from sqlalchemy.exc import SQLAlchemyError
 
-from evaluators.evaluator import SandboxEvaluator
-from evaluators.evaluator_factory import open_evaluator
 from speciate import __version__
-from speciate.domain.candidate import Evaluation
 from speciate.domain.capabilities import IMAGE_CAPABILITIES
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.known_languages import LANGUAGE_PROGRAMS
-from speciate.domain.problem import Problem
 from speciate.local.ownership import OwnRuns, take_left_behind
-from speciate.local.slots import CoreShares, ThreadSlots
+from speciate.local.sandbox import LocalSandbox
+from speciate.local.slots import ThreadSlots
 from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.memory import MemoryRedis
 from speciate.messaging.presence import announce
@@ -86,46 +83,18 @@ def local_messages(signals: LocalSignals) -> Messages:
     return Messages(cast("redis.Redis", MemoryRedis()), cast("Any", _Tasks()), signals)
 
 
-class _Evaluator:
-    """Opens the sandbox with the first evaluation; an ``EvaluatorClient``."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._shares = CoreShares(settings.slots)
-        self._opening = threading.Lock()
-        self._opened: SandboxEvaluator | None = None
-
-    @property
-    def tier(self) -> str:
-        return self.sandbox().tier
-
-    def sandbox(self) -> SandboxEvaluator:
-        with self._opening:
-            if self._opened is None:
-                self._opened = open_evaluator(self._settings.sandbox, self._settings)
-            return self._opened
-
-    def evaluate(
-        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
-    ) -> list[Evaluation]:
-        with self._shares.take(problem.limits.cores):
-            return self.sandbox().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-
-
 class LocalWorker:
     """Executes the units of the runs of this process, and recovers those whose lease expires."""
 
-    def __init__(self, settings: Settings, stores: Stores, signals: LocalSignals) -> None:
+    def __init__(
+        self, settings: Settings, stores: Stores, signals: LocalSignals, sandbox: LocalSandbox | None = None
+    ) -> None:
         self._settings, self._stores, self._signals = settings, stores, signals
         self._folder = settings.data_dir / "local"
         self._counters = WorkerCounters(stores.redis)
         self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
         self._keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)
-        self._sandbox = _Evaluator(settings)
+        self._sandbox = sandbox or LocalSandbox(settings)
         nice = settings.work_nice
         self._generate = ThreadSlots("generate", settings.generate_slots, nice=nice)
         self._evaluate = ThreadSlots("evaluate", settings.slots, nice=nice)
@@ -174,7 +143,7 @@ class LocalWorker:
             work=self._stores.work,
             signals=self._signals,
             evaluator=CountedEvaluator(self._sandbox, self._counters),
-            client_for=ClientPool(ClientContext(self._settings.network, self._stores.policy_keys.open), self._counters),
+            client_for=ClientPool(ClientContext.of(self._settings, self._stores.policy_keys.open), self._counters),
             keep=self._keep,
             count=self._count,
             immediate=is_immediate,

@@ -65,8 +65,9 @@ def watch_run(
     """
     if out is not None:
         require_free(out, run.id)
-    with note_on_interrupt("run", run.id), open_log(tracker, run) if tracker else nullcontext() as log:
-        record = _show(run, log, as_json=as_json)
+    note = nullcontext() if service.in_process else note_on_interrupt("run", run.id)
+    with note, open_log(tracker, run) if tracker else nullcontext() as log:
+        record = _show(run, log, page=not service.in_process, as_json=as_json)
         _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
@@ -77,7 +78,7 @@ def watch_run(
             return ExitCode.FAILED
 
 
-def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
+def _show(run: RunHandle, log: RunLog | None, *, page: bool, as_json: bool) -> RunRecord:
     if as_json:
         last_event, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
@@ -90,7 +91,7 @@ def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
                     break
                 paused = False
         return retry_unavailable(run.refresh)
-    with _open_view(run, run.problem().definition.objectives) as view:
+    with _open_view(run, run.problem().definition.objectives, page=page) as view:
         record = _watch(run, view, log)
     _print_outcome(record)
     return record
@@ -125,7 +126,7 @@ def _conclude(
         except SpeciateError as error:
             output.print_note(f"The best program is not written: {error}")
     if not as_json:
-        retry_unavailable(lambda: program.print_facts(written))
+        retry_unavailable(lambda: program.print_facts(written, page=not service.in_process))
         output.print_note(f"Print it with: speciate best {run.id}")
 
 
@@ -180,9 +181,9 @@ def _print_outcome(record: RunRecord) -> None:
 
 
 @contextmanager
-def _open_view(run: RunHandle, objectives: Sequence[Objective]) -> Iterator[RunView]:
+def _open_view(run: RunHandle, objectives: Sequence[Objective], *, page: bool) -> Iterator[RunView]:
     if not sys.stdout.isatty():
-        output.print_line(f"{run.id}  {run.url}")
+        output.print_line(f"{run.id}  {run.url}" if page else run.id)
         yield PlainRunView(objectives)
         return
     from rich.live import Live
@@ -253,6 +254,8 @@ def status_line(run: RunRecord) -> str:
         limit = "" if budget.dollars is None else f" of ${budget.dollars:,.2f}"
         parts.append(f"${spent.cost:,.2f}{limit}")
     parts.append(f"{format_spent(round(spent.seconds, 1), budget.seconds)} s")
+    if run.state is RunState.RUNNING and spent.evaluations and spent.seconds:
+        parts.append(f"{format_number(round(60 * spent.evaluations / spent.seconds))} a minute")
     if (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")

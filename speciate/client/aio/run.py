@@ -271,7 +271,7 @@ class AsyncRunHandle:
 
     async def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""
-        return notebook.frame([candidate async for candidate in self.candidates()])
+        return notebook.frame(notebook.rows([candidate async for candidate in self.candidates()]))
 
     async def _steer(self, action: str, reason: str | None = None) -> RunRecord:
         body = None if reason is None else {"reason": reason}

@@ -1,0 +1,196 @@
+"""``speciate evolve``: from a program and an evaluator to a better program, with one command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.best_program import check_out_options, find_best_program, require_free
+from speciate.cli.common import (
+    PROJECT_FLAG,
+    URL_FLAG,
+    AsJson,
+    DataDir,
+    LogTo,
+    NoOut,
+    OutDirectory,
+    Yes,
+    command_group,
+    confirm_budget,
+    drop_none,
+    examples,
+)
+from speciate.cli.errors import ExitCode
+from speciate.cli.model_options import add_options
+from speciate.cli.problems.importing import Maximize, Minimize, Targets
+from speciate.domain.run import RunSpec
+
+if TYPE_CHECKING:
+    from speciate.evolution.task import Evolution, Task
+
+app = command_group()
+
+_MOST_OF_FRONT: Final = 20
+
+
+@app.command(
+    "evolve",
+    epilog=examples(
+        "speciate evolve circle-packing-26 -n 500",
+        "speciate evolve initial_program.py evaluator.py --model openai/gpt-5-mini -n 100",
+        "speciate evolve my-problem/ --agent 'claude -p' --dollars 5 --out better",
+        "speciate evolve initial_program.py evaluator.py --minimize loss --target 'loss <= 0.1'",
+    ),
+)
+@add_options(RunSpec, without=("budget.evaluations", "learning"))
+def evolve_command(
+    ctx: typer.Context,
+    *,
+    program: Annotated[
+        str | None,
+        typer.Argument(metavar="PROGRAM", help="Program to improve, directory with both, or bundled problem."),
+    ] = None,
+    evaluator: Annotated[
+        Path | None, typer.Argument(metavar="[EVALUATOR]", help="Python file with evaluate(program_path).")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL[=WEIGHT]",
+            help="PROVIDER/NAME, such as ollama/qwen3, or an address; repeatable. Without one, edits are random.",
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None, typer.Option(metavar="COMMAND", help="Coding agent, such as 'claude -p'; repeatable.")
+    ] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", "-p", help="Registered policy; repeatable.")] = None,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(
+            "--evaluations", "-n", "--budget", "-b", min=1, help="Candidates to evaluate.", show_default="100"
+        ),
+    ] = None,
+    maximize: Maximize = None,
+    minimize: Minimize = None,
+    target: Targets = None,
+    config: Annotated[Path | None, typer.Option(help="OpenEvolve's config.yaml.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="SLUG", help="Name of the problem.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Files to take although they are left out; repeatable.")
+    ] = None,
+    wall_s: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one evaluation.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(min=1, help="Memory for one evaluation, in MiB.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Accept a seed program without a positive score.")] = False,
+    options: dict[str, Any],
+    new: Annotated[bool, typer.Option("--new", help="Start anew instead of continuing a paused run.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Serve the dashboard meanwhile.")] = False,
+    yes: Yes = False,
+    out: OutDirectory = None,
+    no_out: NoOut = False,
+    log: LogTo = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Improve a program: score it, search for better ones, write the best.
+
+    No service is needed: this process executes the run, and the data directory keeps it. With `speciate up` on that
+    directory, or `--url`, the service executes it. Ctrl-C pauses; the same command continues. Exit code 0: completed;
+    9: completed, but a --target is not met; 10: paused; 1: failed.
+    """
+    check_out_options(out, no_out=no_out)
+    if out is not None and not out.is_dir():
+        require_free(out, None)
+    limits = drop_none(evaluations=evaluations) | options.pop("budget", {})
+    confirm_budget(limits, yes=yes, as_json=as_json)
+    from speciate.cli.runs.start import parse_policies
+    from speciate.cli.runs.tracking import load_tracker
+    from speciate.cli.runs.watch import watch_run
+    from speciate.evolution.task import Task
+
+    tracker = load_tracker(log) if log else None
+    problem = drop_none(
+        maximize=maximize, minimize=minimize, targets=target, config=config, name=name, include=include
+    ) | {"wall_s": wall_s, "memory_mb": memory_mb, "anyway": anyway}
+    task = Task(
+        program=program,
+        evaluator=evaluator,
+        problem=problem,
+        models=model or (),
+        agents=agent or (),
+        policies=parse_policies(policy, "--policy") if policy else None,
+        spec={**options, "budget": limits},
+        anew=new,
+    )
+    with _evolving(ctx, task, data_dir, dashboard=dashboard) as evolution:
+        if as_json:
+            output.print_json(evolution.run.record)
+        else:
+            _introduce(evolution, dashboard=dashboard)
+        code = watch_run(evolution.client, evolution.run, out, write=not no_out, as_json=as_json, tracker=tracker)
+        if not (no_out or (as_json and out is None)):
+            _write_front(evolution, out, evaluator, as_json=as_json)
+    raise typer.Exit(ExitCode.OK if code is ExitCode.NOT_UNLOCKED and not target else code)
+
+
+@contextmanager
+def _evolving(ctx: typer.Context, task: Task, data_dir: Path | None, *, dashboard: bool) -> Iterator[Evolution]:
+    from speciate.evolution.task import evolving
+    from speciate.settings import load_settings
+
+    flags: dict[str, Any] = ctx.find_root().obj or {}
+    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
+    paused = False
+    try:
+        with (
+            output.console(stderr=True).status("Scoring the seed program …") as status,
+            evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution,
+        ):
+            status.stop()
+            paused = evolution.client.in_process
+            yield evolution
+    except KeyboardInterrupt:
+        if paused:
+            output.print_note("Paused. The same command continues the run.")
+        raise
+
+
+def _introduce(evolution: Evolution, *, dashboard: bool) -> None:
+    problem = evolution.problem
+    for note in problem.notes:
+        output.print_note(f"note: {note}")
+    if seed := problem.seed:
+        shown = (f"{each.directed} {output.format_number(seed[each.name])}" for each in problem.problem.space.selected)
+        output.print_line(f"seed program: {', '.join(shown)}")
+    if evolution.continues:
+        output.print_line("Continues the paused run of the same inputs; --new starts anew.")
+    if dashboard:
+        output.print_line(f"Dashboard: {evolution.run.url}")
+
+
+def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None, *, as_json: bool) -> None:
+    """Write the trade-offs beside the best program, and say how to go on from it."""
+    run = evolution.run
+    if run.record.best is None:
+        return
+    best = find_best_program(evolution.client, run)
+    folder = out or best.default_directory
+    ranked = run.front()[:_MOST_OF_FRONT]
+    for each in ranked if len(ranked) > 1 else ():
+        other = replace(best, ranked=each, candidate=run.candidate(each.number))
+        other.write(folder / "front" / str(each.number))
+    if as_json:
+        return
+    if len(ranked) > 1:
+        output.print_line(f"{output.pluralize(len(ranked), 'trade-off')} in {folder / 'front'}")
+    if evaluator is not None and len(best.files) == 1:
+        command = join(["speciate", "evolve", str(folder / next(iter(best.files))), str(evaluator)])
+        output.print_note(f"Go on from it with: {command}")

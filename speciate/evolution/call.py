@@ -1,0 +1,150 @@
+"""``speciate.evolve`` and ``speciate.evolve_async``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final
+
+from speciate.domain.errors import InvalidInputError
+from speciate.evolution.progress import Show, showing
+from speciate.evolution.result import Result, result_of, stopped
+from speciate.evolution.task import Evolution, Task, evolving
+from speciate.settings import load_settings
+
+_REFRESH_S: Final = 0.25
+_CANCELLED: Final = ContextVar("cancelled", default=threading.Event())  # noqa: B039 - this one is never set
+
+Evaluator = Path | str | Callable[[Any], Any]
+Names = str | Sequence[str]
+
+
+def evolve(
+    program: Path | str | None = None,
+    evaluator: Evaluator | None = None,
+    *,
+    model: Names | Mapping[str, float] = (),
+    agent: Names = (),
+    evaluations: int | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    dollars: float | None = None,
+    maximize: Names = (),
+    minimize: Names = (),
+    targets: Names = (),
+    config: Path | str | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    data_dir: Path | str | None = None,
+    url: str | None = None,
+    dashboard: bool = False,
+    progress: bool = True,
+    new: bool = False,
+    **spec: Any,
+) -> Result:
+    """Search for a better program, and return the best one found.
+
+    Without a service, this process executes the run, and PostgreSQL in the data directory keeps it. An interrupted call
+    (Ctrl-C, a crash) continues its run if it is repeated with the same arguments. With ``SPECIATE_URL`` or ``speciate
+    up`` on the data directory, the service executes it.
+
+    Args:
+        program: The seed program: a file, or its text. Without an evaluator a directory, or the name of a bundled
+            problem.
+        evaluator: A file with ``evaluate(program_path)``, which runs in the sandbox, or a function of this process:
+            ``score(program_path)``, or ``score(candidate)`` if its parameter is named ``candidate``. It returns a
+            number or a dict of numbers by name.
+
+            A function runs **outside the sandbox**, with your rights, in another thread. What it imports or executes of
+            ``program_path`` is the work of a model. ``candidate.call("solve", 7)`` runs the program in the sandbox and
+            returns its JSON answer; ``candidate.program`` is its text.
+        model: ``PROVIDER/NAME`` or the address of a server; several, or several with weights. Without a model and an
+            agent, programs change at random.
+        agent: Commands of coding agents, such as ``claude -p``.
+        evaluations: Budget in candidates. Default: 100, if there is no other limit.
+        tokens: Budget in tokens of the models.
+        seconds: Budget in seconds.
+        dollars: Budget in US dollars.
+        maximize: Names of the numbers to maximize. Default: ``combined_score`` or the only number.
+        minimize: Names of the numbers to minimize.
+        targets: Goals such as ``"loss <= 0.1"``, all to be met.
+        config: OpenEvolve's ``config.yaml``.
+        name: Name of the problem.
+        seed: Seed of the random choices.
+        data_dir: Data directory. Default: ``SPECIATE_DATA_DIR``.
+        url: Address of a service.
+        dashboard: Serve the dashboard meanwhile.
+        progress: Show progress.
+        new: Start anew even if a run with the same arguments is paused.
+        spec: Further fields of ``speciate.domain.run.RunSpec``: ``strategy``, ``strategy_options``, ``lanes``, …
+
+    Raises:
+        SpeciateError: The evaluator fails on the seed program, an argument is not valid, or a policy, the sandbox or
+            PostgreSQL does not work. The message says what, where and what to do.
+    """
+    budget = {"evaluations": evaluations, "tokens": tokens, "seconds": seconds, "dollars": dollars}
+    task = _task(
+        program,
+        evaluator,
+        problem={
+            "maximize": _listed(maximize),
+            "minimize": _listed(minimize),
+            "targets": _listed(targets),
+            "name": name,
+            "config": config,
+        },
+        models=_weighted(model),
+        agents=_listed(agent),
+        spec={"budget": budget, "seed": seed, **spec},
+        anew=new,
+    )
+    with (
+        evolving(task, load_settings(data_dir=data_dir, url=url), dashboard=dashboard) as evolution,
+        showing(evolution.problem.problem, enabled=progress) as show,
+    ):
+        _follow(evolution, show, task.check)
+        return result_of(evolution)
+
+
+async def evolve_async(*args: Any, **options: Any) -> Result:
+    """Do what ``evolve`` does, in another thread. Cancelling it pauses the run."""
+    cancelled = threading.Event()
+    _CANCELLED.set(cancelled)
+    try:
+        return await asyncio.to_thread(evolve, *args, **options)
+    finally:
+        cancelled.set()
+
+
+def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None:
+    """Show a run until it has ended or is paused."""
+    cancelled = _CANCELLED.get()
+    while not stopped(record := evolution.run.refresh()):
+        show(record)
+        check()
+        if cancelled.wait(_REFRESH_S):
+            raise asyncio.CancelledError
+    show(record)
+
+
+def _task(program: Path | str | None, evaluator: Evaluator | None, problem: dict[str, Any], **fields: Any) -> Task:
+    if not callable(evaluator):
+        return Task(program=program, evaluator=evaluator, problem=problem, **fields)
+    from speciate.evolution.functions import ScoreFunction
+
+    if problem.pop("config") is not None:
+        raise InvalidInputError("a function takes no config.", remedy="Leave it out.")
+    return Task(program=program, function=ScoreFunction(evaluator), problem=problem, **fields)
+
+
+def _listed(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _weighted(models: Names | Mapping[str, float]) -> tuple[str, ...]:
+    if isinstance(models, Mapping):
+        return tuple(f"{model}={weight:g}" for model, weight in models.items())
+    return _listed(models)

@@ -1,0 +1,215 @@
+"""Python functions of this process as evaluators: they score candidates that its own thread leases from the run."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import numbers
+import re
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import JsonValue
+
+from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
+from speciate.compat.conversion import adjusted, settled
+from speciate.compat.draft import Draft, problem_of
+from speciate.compat.inline import InlineProblem
+from speciate.compat.measuring import measured
+from speciate.compat.rewards import directions_of
+from speciate.domain.candidate import ATTESTED, Evaluation
+from speciate.domain.capabilities import CALLABLE
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem
+from speciate.domain.target import Target
+from speciate.problems.loader import FILE_NAME
+from speciate.problems.template import slug_of_text
+from speciate.problems.writing import toml_text
+
+if TYPE_CHECKING:
+    from evaluators.restarting_candidate import RestartingCandidate
+    from speciate.client import Client, RunHandle
+    from speciate.local.sandbox import LocalSandbox
+    from speciate.schema.evaluations import LeasedEvaluation
+
+_EXPECTED: Final = "Return a number, or a dict of numbers by name; texts in it become feedback for the next prompts."
+_WAIT_S: Final = 1.0
+_SEED: Final = "initial_program.py"
+
+
+class LoadedCandidate:
+    """A program in the sandbox, whose functions a scoring function calls."""
+
+    def __init__(self, program: str, process: RestartingCandidate) -> None:
+        self.program, self._process = program, process
+
+    def call(self, name: str, *args: JsonValue, timeout_s: float | None = None) -> Any:
+        """Call a function of the program with JSON values and return its answer, a JSON value.
+
+        Raises:
+            CandidateFailedError: It raised, exceeded a limit or answered no JSON; uncaught, the candidate fails.
+        """
+        result = self._process.call(name, list(args), timeout_s)
+        if (failure := result.failure) is not None:
+            detail = f"{name}(): {failure.detail or failure.reason}"
+            raise CandidateFailedError(detail, kind=failure.kind, reason=failure.reason)
+        return result.value
+
+
+class ScoreFunction:
+    """A function ``score(program_path)`` or ``score(candidate)``; the latter if its parameter has that name."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self._name = getattr(function, "__name__", type(function).__name__)
+        try:
+            parameters = list(inspect.signature(function).parameters)
+            source = inspect.getsource(function)
+        except (TypeError, ValueError, OSError):  # compiled, or entered at a prompt
+            parameters, source = [], self._name
+        self._takes_candidate = parameters[:1] == ["candidate"]
+        self._capability = CALLABLE + hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._failure: BaseException | None = None
+
+    def problem(
+        self,
+        program: Path | str | None,
+        sandbox: LocalSandbox,
+        *,
+        maximize: Sequence[str] = (),
+        minimize: Sequence[str] = (),
+        targets: Sequence[str] = (),
+        name: str | None = None,
+        **adjustments: Any,
+    ) -> InlineProblem:
+        """Return the problem of a program that this function scores; arguments as of ``inline_problem``."""
+        text, origin = _read(program)
+        title = name or f"{origin} {self._name}"
+        draft = _FunctionDraft(
+            slug=name or slug_of_text(title, "evolved"),
+            title=title,
+            seed=_SEED,
+            files={_SEED: text},
+            adapter=self._capability,
+        )
+
+        def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+            return [self._score_seed(problem, seed, sandbox) for seed in seeds]
+
+        found = measured(adjusted(draft, **adjustments), score, anyway=True, repeat_within_s=1.0)
+        converted = settled(found, directions_of(maximize, minimize), targets)
+        return InlineProblem(problem_of(converted.files), dict(converted.seed), converted.draft.remarks)
+
+    @contextmanager
+    def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:
+        """Score the candidates of a run in a thread, until the end of the block."""
+
+        def rewards(candidate: LeasedEvaluation) -> Rewards:
+            values, texts = self._measure(problem, candidate.program, candidate.seed, sandbox)
+            return Rewards({each: values.get(each) for each in candidate.objectives}, texts)
+
+        worker = EvaluationWorker(client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S)
+
+        def work() -> None:
+            try:
+                worker.run_until()
+            except BaseException as error:  # noqa: BLE001 - shown by the thread that watches the run
+                self._failure = error
+
+        thread = threading.Thread(target=work, name="score", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            thread.join(2 * _WAIT_S)
+
+    def check(self) -> None:
+        """Raise the error that ended the scoring."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _score_seed(self, problem: Problem, seed: int, sandbox: LocalSandbox) -> Evaluation:
+        started = time.monotonic()
+        try:
+            values, texts = self._measure(problem, problem.seed_program, seed, sandbox)
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            what = str(error) if isinstance(error, CandidateFailedError) else f"{type(error).__name__}: {error}"
+            raise InvalidInputError(
+                f"{self._name}() fails on the seed program: {what}{_place(error)}", remedy=_EXPECTED
+            ) from error
+        listed = "\n".join(f"{each} = {value!r}" for each, value in values.items())
+        wall_s = time.monotonic() - started
+        return Evaluation(rewards=(0.0,), artifacts={**texts, "other metrics": listed}, tier=ATTESTED, wall_s=wall_s)
+
+    def _measure(
+        self, problem: Problem, program: str, seed: int, sandbox: LocalSandbox
+    ) -> tuple[dict[str, float], dict[str, str]]:
+        if self._takes_candidate:
+            with sandbox.sandbox().candidate(problem, program, seed) as process:
+                return self._read(self._function(LoadedCandidate(program, process)))
+        with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder, problem.main_file)
+            path.write_text(program, "utf-8")
+            return self._read(self._function(str(path)))
+
+    def _read(self, answer: Any) -> tuple[dict[str, float], dict[str, str]]:
+        if isinstance(answer, numbers.Real) and not isinstance(answer, bool):
+            answer = {"score": answer}
+        if not isinstance(answer, Mapping):
+            raise InvalidInputError(f"{self._name}() returned {type(answer).__name__}.", remedy=_EXPECTED)
+        named = {re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII): value for name, value in answer.items()}
+        values = {name: float(value) for name, value in named.items() if isinstance(value, numbers.Real)}
+        if not values:
+            raise InvalidInputError(f"{self._name}() returned no number.", remedy=_EXPECTED)
+        return values, {name: value for name, value in named.items() if isinstance(value, str)}
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionDraft(Draft):
+    def texts(
+        self,
+        objectives: Sequence[Objective],
+        seed: Mapping[str, float],
+        noise: Mapping[str, float],
+        targets: Sequence[Target] = (),
+    ) -> dict[str, str]:
+        definition = Draft._definition(self, objectives, seed, noise, targets) | {
+            "kind": "evaluator",
+            "evaluation": "external",
+            "capabilities": [self.adapter],
+            "data_files": [],
+        }
+        del definition["evaluator"]
+        return {FILE_NAME: toml_text(definition, {}), self.seed: self.files[self.seed]}
+
+
+def _read(program: Path | str | None) -> tuple[str, str]:
+    """Return the text of a program, given as such or as a file, and where it is from."""
+    if isinstance(program, str) and "\n" in program:
+        return program, ""
+    if program is None or not Path(program).is_file():
+        raise NotFoundError(
+            f"the program {program} is not there: expected a file, or the text of a program.", remedy="Check the path."
+        )
+    return Path(program).read_text("utf-8"), Path(program).absolute().parent.name
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__ and "concurrent" not in frame.filename]
+    return (
+        f" ({theirs[-1].filename}:{theirs[-1].lineno})"
+        if theirs and not isinstance(error, CandidateFailedError)
+        else ""
+    )

@@ -1,0 +1,118 @@
+"""What ``speciate.evolve`` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from speciate.client import notebook
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunState
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.runs import RunRecord
+
+if TYPE_CHECKING:
+    from speciate.evolution.task import Evolution
+
+_MOST_OF_FRONT: Final = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Outcome of a run. A notebook shows the best program with its rewards."""
+
+    run: RunRecord
+    """State, reason, what was spent, targets reached."""
+    problem: Problem
+    seed: Mapping[str, float]
+    """Rewards of the seed program by name."""
+    front: Sequence[CandidateDetail] = field(repr=False)
+    """Candidates that no other one dominates, best first, each with ``program`` and ``rewards``; at most 100."""
+    history: Any = field(repr=False)
+    """All candidates by number: a ``pandas.DataFrame`` if pandas is installed, else a list of dicts."""
+    _best: CandidateDetail | None = None
+
+    @property
+    def best(self) -> CandidateDetail:
+        """The best candidate: ``program``, ``rewards``, ``number``, ``targets``.
+
+        Raises:
+            NotFoundError: No candidate meets the constraints.
+        """
+        if self._best is None:
+            raise NotFoundError(f"run {self.run.id} has no feasible candidate: {self.run.cause or 'none was scored'}.")
+        return self._best
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """Differences of the best rewards from the seed's, by name."""
+        return {name: value - self.seed[name] for name, value in (self.best.rewards or {}).items() if name in self.seed}
+
+    def save(self, directory: Path | str) -> Path:
+        """Write the best program, the front, the history and the facts, and return the path of the program.
+
+        Raises:
+            ConflictError: The directory cannot be written.
+        """
+        folder = Path(directory)
+        programs = self.problem.files_in(self.best.program)
+        files = dict(programs)
+        for each in self.front if len(self.front) > 1 else ():
+            files |= {f"front/{each.number}/{name}": text for name, text in self.problem.files_in(each.program).items()}
+        facts = {"run": self.run, "best": self.best.number, "rewards": self.best.rewards, "seed": self.seed}
+        files["result.json"] = json.dumps(facts, default=_plain, indent=2) + "\n"
+        files["history.jsonl"] = "".join(json.dumps(row, default=str) + "\n" for row in self._rows())
+        try:
+            for name, text in files.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise ConflictError(
+                f"{error.filename or folder} cannot be written: {error.strerror}.", remedy="Choose another directory."
+            ) from None
+        return folder / next(iter(programs))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return self.history if isinstance(self.history, list) else self.history.to_dict("records")
+
+    def __repr__(self) -> str:
+        best = "nothing feasible" if self._best is None else self.problem_line()
+        state = self.run.state.value + (f": {self.run.cause}" if self.run.cause else "")
+        return f"<{self.run.problem}, {state}, {self.run.spent.evaluations:,} evaluations: {best}>"
+
+    def problem_line(self) -> str:
+        """Return the best rewards beside the seed's on one line."""
+        rewards = self.best.rewards or {}
+        return ", ".join(o.against_seed(rewards[o.name], self.seed.get(o.name)) for o in self.problem.space.selected)
+
+    def _repr_html_(self) -> str:
+        head = f"<p>{escape(repr(self)[1:-1])}</p>"
+        return head if self._best is None else head + (self._best._repr_html_() or "")
+
+
+def result_of(evolution: Evolution) -> Result:
+    """Read the result of a run that has ended or is paused."""
+    run = evolution.run
+    best = run.best()
+    front = [run.candidate(each.number) for each in run.front()[:_MOST_OF_FRONT]]
+    rows = notebook.rows(run.candidates())
+    history = notebook.frame(rows) if find_spec("pandas") else rows
+    seed = dict(evolution.problem.seed)
+    if not seed and run.record.evaluated:
+        seed = run.candidate(1).rewards or {}
+    return Result(run.record, evolution.problem.problem, seed, front, history, best)
+
+
+def stopped(record: RunRecord) -> bool:
+    return record.state.ended or record.state is RunState.PAUSED
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json")

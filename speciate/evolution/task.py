@@ -1,0 +1,140 @@
+"""What a user wants evolved, and the run that it amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from speciate.client.arguments import run_spec
+from speciate.domain.candidate import Evaluation
+from speciate.domain.errors import ConflictError
+from speciate.domain.policy import MUTATOR
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec, RunState
+from speciate.local.engine import local_client
+from speciate.local.sandbox import LocalSandbox
+from speciate.policies.inline import register
+from speciate.settings import ANY_COMMAND, Settings
+
+if TYPE_CHECKING:
+    from speciate.client import Client, RunHandle
+    from speciate.compat.inline import InlineProblem
+    from speciate.evolution.functions import ScoreFunction
+
+DEFAULT_EVALUATIONS: Final = 100
+_MISTAKE_WITHIN_S: Final = 0.1
+"""Time in which files are read; a mistake in them shows before a database starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A problem, policies and a budget."""
+
+    program: Path | str | None
+    evaluator: Path | str | None = None
+    function: ScoreFunction | None = None
+    """Scores candidates in place of an evaluator."""
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of ``inline_problem``."""
+    models: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    policies: str | Mapping[str, float] | None = None
+    """Registered policies; without any policy, programs change at random."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``RunSpec``, among them ``budget``."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    anew: bool = False
+    """Start a new run even if one with the same inputs is paused."""
+
+    def check(self) -> None:
+        """Raise the error that ended the scoring by a function."""
+        if self.function is not None:
+            self.function.check()
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A run in progress."""
+
+    client: Client
+    run: RunHandle
+    problem: InlineProblem
+    continues: bool
+    """True if the run was paused before."""
+
+
+@contextmanager
+def evolving(
+    task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
+) -> Iterator[Evolution]:
+    """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed.
+
+    Raises:
+        InvalidInputError: The program, the evaluator or an option does not work; says what, where and what to do.
+        SpeciateError: A policy, the sandbox or PostgreSQL does not work.
+    """
+    spec = _spec_of(task)
+    if task.agents:  # they run here only if this process executes the run
+        settings = settings.model_copy(update={"agent_commands": (ANY_COMMAND,)})
+    with ThreadPoolExecutor(1) as pool, closing(LocalSandbox(settings)) as sandbox:
+        scored = pool.submit(_problem_of, task, sandbox)
+        if wait([scored], _MISTAKE_WITHIN_S).done:
+            scored.result()
+        with local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client:
+            problem = scored.result()
+            run, continues = _run_of(client, problem.problem, task, spec)
+            evolution = Evolution(client, run, problem, continues)
+            if task.function is None:
+                yield evolution
+                return
+            with task.function.serving(client, run, problem.problem, sandbox):
+                yield evolution
+
+
+def _spec_of(task: Task) -> RunSpec:
+    spec = dict(task.spec)
+    budget = {name: limit for name, limit in dict(spec.pop("budget", {})).items() if limit is not None}
+    return run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **spec)
+
+
+def _problem_of(task: Task, sandbox: LocalSandbox) -> InlineProblem:
+    if task.function is not None:
+        return task.function.problem(task.program, sandbox, **task.problem)
+    from speciate.compat.inline import inline_problem
+
+    return inline_problem(task.program, task.evaluator, score=partial(_score, sandbox), **task.problem)
+
+
+def _score(sandbox: LocalSandbox, problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+    return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
+
+
+def _run_of(client: Client, problem: Problem, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
+    version = client.problems.add(problem)
+    weights = register(client.policies, task.models, task.agents)
+    if isinstance(task.policies, str):
+        weights[task.policies] = 1.0
+    weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies
+    weights = weights or {MUTATOR: 1.0}
+    ids = {str(client.policies.get(name).id): weight for name, weight in weights.items()}
+    if not task.anew:
+        for paused in client.runs.list(problem=str(version.id), state=RunState.PAUSED):
+            if paused.record.spec == spec and _policies_of(paused) == ids:
+                try:
+                    paused.resume()
+                except ConflictError:  # another process has continued it
+                    continue
+                return paused, True
+    fields = {name: getattr(spec, name) for name in RunSpec.model_fields if name != "budget"}
+    policy = ids if len(ids) > 1 else next(iter(ids))
+    return client.runs.create(version.id, policy, budget=spec.budget, **fields, **task.labels), False
+
+
+def _policies_of(run: RunHandle) -> dict[str, float]:
+    record = run.record
+    return {str(each.policy_id): each.weight for each in record.ensembles} or {str(record.policy_id): 1.0}

@@ -1,0 +1,136 @@
+"""``speciate evolve`` and ``speciate.evolve`` on real parts: PostgreSQL, the sandbox, a process per command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import speciate
+from speciate.domain.errors import InvalidInputError
+from speciate.evolution.functions import LoadedCandidate
+
+PROGRAM = "# EVOLVE-BLOCK-START\ndef solve():\n    return 0.4\n# EVOLVE-BLOCK-END\n"
+EVALUATOR = """
+import runpy
+def evaluate(path):
+    return {"combined_score": 1 - abs(runpy.run_path(path)["solve"]() - 0.7), "speed": 1.0}
+"""
+# A shell starts background jobs with SIGINT ignored, and a child inherits that.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from speciate.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="evolve-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    folder = tmp_path / "nearest"
+    folder.mkdir()
+    (folder / "initial_program.py").write_text(PROGRAM)
+    (folder / "evaluator.py").write_text(EVALUATOR)
+    return folder
+
+
+def command(data_dir: Path, folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPECIATE_")}
+    environment |= {"HOME": str(folder), "SPECIATE_DATA_DIR": str(data_dir)}
+    argv = [sys.executable, "-c", MAIN, "evolve", *map(str, arguments)]
+    return subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
+    )
+
+
+def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir: Path, task: Path) -> None:
+    arguments = ("initial_program.py", "evaluator.py", "-n", "60", "--seed", "3")
+    first = command(data_dir, task, *arguments, "--json")
+    assert first.stdout is not None
+    run = json.loads(first.stdout.readline())["id"]
+    for line in first.stdout:
+        if json.loads(line).get("kind") == "batch.evaluated":
+            first.send_signal(signal.SIGINT)
+            break
+    _, notes = first.communicate(timeout=120)
+    assert first.returncode == 130
+    assert "same command" in notes
+    second = command(data_dir, task, *arguments, "--out", "better", "--json")
+    output, notes = second.communicate(timeout=180)
+    assert second.returncode == 0, notes
+    assert json.loads(output.splitlines()[0])["id"] == run
+    best = json.loads((task / "better" / "best.json").read_text())
+    assert best["run"] == run
+    assert best["rewards"]["combined_score"] > 0.7
+    assert (task / "better" / "candidate.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("initial_program.py", "missing.py"), 5, "missing.py"),
+        (("initial_program.py", "evaluator.py", "-n", "0"), 2, "-n"),
+        (("no-such-problem",), 5, "no-such-problem"),
+        (("initial_program.py", "evaluator.py", "--minimize", "loss"), 4, "combined_score, speed"),
+        (("initial_program.py", "evaluator.py", "--model", "openai/gpt-5-mini"), 4, "OPENAI_API_KEY"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(
+    data_dir: Path, task: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    process = command(data_dir, task, *arguments)
+    output, notes = process.communicate(timeout=120)
+    assert words in notes
+    assert process.returncode == code, (output, notes)
+
+
+def test_a_call_returns_programs_rewards_and_history(data_dir: Path, task: Path, tmp_path: Path) -> None:
+    result = speciate.evolve(task, evaluations=20, data_dir=data_dir, progress=False)
+    assert result.seed["combined_score"] == pytest.approx(0.7)
+    assert result.changes["combined_score"] >= 0
+    assert len(result.history) == 20
+    assert result.front[0].program == result.best.program
+    path = result.save(tmp_path / "saved")
+    assert path.read_text() == result.best.program
+    assert len((tmp_path / "saved" / "history.jsonl").read_text().splitlines()) == 20
+    assert "combined_score" in result._repr_html_()
+
+
+def near(candidate: LoadedCandidate) -> dict[str, object]:
+    return {"loss": abs(candidate.call("solve") - 7), "note": "closer to seven is better"}
+
+
+def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) -> None:
+    async def search() -> speciate.Result:
+        return await speciate.evolve_async(
+            PROGRAM, near, minimize="loss", evaluations=12, data_dir=data_dir, progress=False
+        )
+
+    result = asyncio.run(search())
+    assert result.seed == {"loss": pytest.approx(6.6)}
+    assert result.best.rewards is not None
+    assert result.best.rewards["loss"] <= 6.6
+    assert {row["tier"] for row in result.history.to_dict("records")} == {"attested"}
+
+
+def test_a_failing_function_is_an_error_with_its_place(data_dir: Path) -> None:
+    def score(program_path: str) -> float:
+        raise ZeroDivisionError(program_path)
+
+    with pytest.raises(InvalidInputError, match=rf"score\(\) fails on the seed program.*{__file__}:\d+"):
+        speciate.evolve(PROGRAM, score, evaluations=5, data_dir=data_dir)
+
+
+def test_a_budget_of_one_evaluates_the_seed_program(data_dir: Path, task: Path) -> None:
+    result = speciate.evolve(task, evaluations=1, data_dir=data_dir, progress=False)
+    assert result.best.number == 1
+    assert result.changes == {"combined_score": 0.0, "speed": 0.0}
