@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jsonschema import Draft7Validator
@@ -44,9 +43,7 @@ def _example(heading: str) -> tuple[Problem, list[Row]]:
     ]
     raw = tomllib.loads(definition)
     assert list(SCHEMA_OF.iter_errors(BASE | raw)) == []
-    functions = [f"evaluate_{stage['name']}" for stage in raw.get("stages", ())] or ["evaluate"]
-    script = "".join(f"def {name}(candidate, context):\n    return {{}}\n" for name in functions)
-    problem = parse_definition(BASE | {"evaluator": script} | raw)
+    problem = parse_definition(BASE | {"evaluator": "def evaluate(candidate, context):\n    return {}\n"} | raw)
     return problem, [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -54,8 +51,8 @@ def _rewards(problem: Problem, row: Row) -> list[float]:
     return [float(row[name]) for name in problem.space.names]
 
 
-def _met(problem: Problem, rewards: list[float], **options: Any) -> str:
-    mask = problem.targets_met(rewards, **options)
+def _met(problem: Problem, rewards: list[float]) -> str:
+    mask = problem.targets_met(rewards)
     return ", ".join(t.name for i, t in enumerate(problem.targets) if mask >> i & 1) or "none"
 
 
@@ -77,18 +74,6 @@ def test_the_example_of_weights() -> None:
 def test_the_example_of_rules() -> None:
     problem, rows = _example("The rule language")
     assert [_met(problem, _rewards(problem, row)) for row in rows] == [row["targets met"] for row in rows]
-
-
-def test_the_example_of_stages() -> None:
-    problem, rows = _example("Stages")
-    quick, thorough = problem.cascade
-    assert (quick.name, thorough.name, thorough.needs) == ("quick", "thorough", None)
-    for row in rows:
-        rewards = _rewards(problem, row)
-        stopped_at = None if quick.needs is not None and quick.needs.holds(rewards) else thorough.name
-        assert (stopped_at or "never") == row["stopped at"]
-        assert stopped_at is None or rewards[1] == problem.objectives[1].range[0]
-        assert _met(problem, rewards, stopped_at=stopped_at) == row["targets met"]
 
 
 def test_the_example_of_confirmations() -> None:
