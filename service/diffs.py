@@ -43,7 +43,9 @@ def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
     if minimal:
         groups = SequenceMatcher(None, a, b).get_grouped_opcodes(_CONTEXT)
     else:
-        groups = [_one_block(len(a), len(b), lead, trail)]
+        i, j = len(a) - trail, len(b) - trail
+        block = ("equal", 0, lead, 0, lead), ("replace", lead, i, lead, j), ("equal", i, len(a), j, len(b))
+        groups = [block]
     lines = [f"--- {before}", f"+++ {after}"]
     for group in groups:
         lines.extend(_hunk(a, b, group, skipped))
@@ -52,14 +54,6 @@ def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
 
 def _shared(a: Sequence[str], b: Sequence[str]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-def _one_block(old: int, new: int, lead: int, trail: int) -> list[Opcode]:
-    return [
-        ("equal", 0, lead, 0, lead),
-        ("replace", lead, old - trail, lead, new - trail),
-        ("equal", old - trail, old, new - trail, new),
-    ]
 
 
 def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode], skipped: int) -> Iterable[str]:

@@ -65,7 +65,9 @@ def list_tokens(
 @router.post("/tokens", status_code=201, dependencies=[NeedsAdmin])
 def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep, response: Response) -> NewToken:
     """Create a token for the project. Its secret appears only in this response."""
-    _require_future(body.expires_at)
+    if body.expires_at is not None and body.expires_at <= datetime.now(UTC):
+        field_error = FieldError("is in the past: expected a future time", where="expires_at")
+        raise InvalidInputError(f"The token is not valid: {field_error}", field_errors=(field_error,))
     created = stores.tokens.create(
         principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
     )
@@ -125,9 +127,3 @@ def list_audit(
     if everything:
         principal.require_all_projects()
     return stores.audit.list(project=None if everything else principal.project_id, limit=limit, cursor=cursor)
-
-
-def _require_future(expires_at: datetime | None) -> None:
-    if expires_at is not None and expires_at <= datetime.now(UTC):
-        field_error = FieldError("is in the past: expected a future time", where="expires_at")
-        raise InvalidInputError(f"The token is not valid: {field_error}", field_errors=(field_error,))

@@ -12,7 +12,7 @@ def birth(pid: int) -> str | None:
     """
     fields = _fields(pid)
     if fields is None:
-        return "" if not _has_proc() and _answers(pid) else None
+        return "" if not Path("/proc/self/stat").exists() and _answers(pid) else None
     state, started = fields[1], fields[20]
     return None if state in "ZX" else started
 
@@ -31,10 +31,6 @@ def _fields(pid: int) -> list[str] | None:
     # The program's name in parentheses may contain spaces and parentheses: split after the last parenthesis.
     head, _, tail = text.rpartition(")")
     return [head.partition("(")[2], *tail.split()]
-
-
-def _has_proc() -> bool:
-    return Path("/proc/self/stat").exists()
 
 
 def _answers(pid: int) -> bool:

@@ -84,7 +84,9 @@ class _FenceScanner:
         separated = False
         while self._lines and self._lines[-1].strip() in ("", SEPARATOR):
             separated |= self._lines.pop().strip() == SEPARATOR
-        text = textwrap.dedent("\n".join(self._lines)) if self._indented() else "\n".join(self._lines)
+        text = "\n".join(self._lines)
+        # Dedent only blocks with an indented fence (in a list): a diff or a function body may be indented on purpose.
+        text = textwrap.dedent(text) if self._margin > 0 else text
         self.blocks.append(Fenced(self._info, text + "\n" if text else "", self._section))
         self._section += separated
         self._ticks = None
@@ -103,7 +105,3 @@ class _FenceScanner:
         ends = self._quoted == depth and not fence["info"]
         self._quoted = None if ends else self._quoted
         return ends
-
-    def _indented(self) -> bool:
-        # Dedent only blocks with an indented fence (in a list): a diff or a function body may be indented on purpose.
-        return self._margin > 0

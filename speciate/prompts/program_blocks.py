@@ -137,7 +137,8 @@ class _Blocks:
                 places = [*places[:own], *places[own + 1 :]] if own < len(places) and places[own] == i else places
                 if places and len(opened) < _MOST_JOINED:
                     provider = places[(bisect_left(places, before) if before is not None else 0) - 1]
-                    if provider not in opened and not self._is_example(provider, expected.names):
+                    # A block that shows or tests a wanted name without its definition provides nothing.
+                    if provider not in opened and expected.names.isdisjoint(self.names[provider].early):
                         opened.add(provider)
                         stack.append((provider, False))
         return order
@@ -158,10 +159,6 @@ class _Blocks:
             replaced = (replaced | self.names[i].written) - self.names[i].free
         program = "\n\n".join(part.strip("\n") for part in reversed(parts) if part.strip()) + "\n"
         return "".join(f"{line}\n" for line in _FUTURE.findall(program)) + _FUTURE.sub("", program)
-
-    def _is_example(self, i: int, names: frozenset[str]) -> bool:
-        """Return True if a block shows or tests a wanted name that it does not define."""
-        return not names.isdisjoint(self.names[i].early)
 
 
 def _definitions(text: str, names: frozenset[str]) -> dict[str, str]:

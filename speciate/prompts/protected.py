@@ -106,7 +106,7 @@ def _own_code(base: str, blocks: Sequence[Block], text: str, own: frozenset[str]
     old, new = read_python(base), read_python(text)
     if isinstance(old, Failure) or isinstance(new, Failure):
         return None
-    outside = [node for node in old.body if not _is_inside(node, blocks)]
+    outside = [node for node in old.body if not any(b.start < node.lineno < b.end for b in blocks)]
     protected = frozenset[str]().union(*map(bound_by, outside)) - own
     lines, end, parts, used = lines_of(text), 0, dict[int, tuple[frozenset[str], str]](), set(_WORD.findall(uses))
     for number, node in enumerate(new.body):
@@ -130,10 +130,6 @@ def _own_code(base: str, blocks: Sequence[Block], text: str, own: frozenset[str]
 def _margin(text: str, block: Block) -> str:
     marker = lines_of(text)[block.start - 1]
     return marker[: len(marker) - len(marker.lstrip())]
-
-
-def _is_inside(node: ast.stmt, blocks: Sequence[Block]) -> bool:
-    return any(block.start < node.lineno < block.end for block in blocks)
 
 
 def _new_imports(nodes: Sequence[ast.stmt], old: Sequence[ast.stmt], used: set[str]) -> list[str] | None:

@@ -87,7 +87,7 @@ def database(settings: Settings) -> Finding:
 
 def cache(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return run_check("redis", _embedded_valkey)
+        return run_check("redis", lambda: f"embedded, {find_valkey()}")
     url = settings.redis_url.get_secret_value()
     return run_check("redis", lambda: _configured_redis(url))
 
@@ -132,10 +132,6 @@ def engines() -> Finding:
 def _embedded_postgres() -> str:
     programs = find_postgres()
     return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
-
-
-def _embedded_valkey() -> str:
-    return f"embedded, {find_valkey()}"
 
 
 def _configured_postgres(url: str) -> str:
