@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from speciate import process_roots
 from speciate.domain.errors import UnavailableError
-from speciate.egress.network import LOOPBACK
+from speciate.egress.network import LOOPBACK, PRIVATE
 from speciate.embedded.errors import DataDirectoryBusyError
 from speciate.embedded.placement import make_data_dir, make_runtime_dir
 from speciate.embedded.secret_key import with_own_secret_key
@@ -157,7 +157,7 @@ class _Engine:
                 "token": None,
                 "host": "127.0.0.1",
                 "port": sockets[1].getsockname()[1] if dashboard else settings.port,
-                "allowed_networks": settings.allowed_networks or (LOOPBACK,),
+                "allowed_networks": settings.allowed_networks or (LOOPBACK, PRIVATE),
             }
         )
         self.url = http_address(settings.host, settings.port)

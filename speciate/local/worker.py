@@ -45,6 +45,7 @@ from workers.reconciler import pause_when_full
 _PASS_S: Final = 1.0
 _DRAIN_S: Final = 3.0
 """Most seconds for work in progress when the process ends: the user waits."""
+_INTERRUPTION_S: Final = 1.0
 KILLED: Final = "its command was killed"
 _log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class LocalWorker:
         for left in take_left_behind(self._folder):
             abandon(self._stores.engine, left.run_ids, left.alive_at)
             self._pause(left.run_ids, KILLED)
+            self._stores.work.reconcile(left.run_ids)
 
     def stop(self, reason: str) -> None:
         """Pause the unfinished runs of this process, finish what is in progress or release it."""
@@ -123,8 +125,11 @@ class LocalWorker:
         self._pause(self._signals.own.ids, reason)
         deadline = time.monotonic() + min(self._settings.drain_s, _DRAIN_S)
         if not (self._evaluate.join(deadline) and self._generate.join(deadline)):
+            self._keeper.interrupt()
+            self._generate.join(time.monotonic() + _INTERRUPTION_S)
             with suppress(SQLAlchemyError):  # they expire
                 self._stores.work.expire_leases(self._keeper.leases())
+                self._stores.work.reconcile(self._signals.own.ids)  # whoever resumes the runs finds their units ready
         self._counters.close()
         self._sandbox.close()
 

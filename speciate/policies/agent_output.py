@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +20,11 @@ _NO_CEILING: Final = TokenCeilings(10**12, 10**12, 10**12)
 _MOST_CHARACTERS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentOutput:
     """What an agent printed."""
 
-    text: str
+    text: str = ""
     """Its answer."""
     prompt: int | None = None
     """Prompt tokens of all its requests; None if it reports none."""
@@ -34,36 +34,33 @@ class AgentOutput:
     error: str = ""
     """What failed, as the agent says; empty if it reports no error."""
 
+    def count(self, usage: Usage) -> None:
+        if usage != Usage():
+            self.prompt = (self.prompt or 0) + (usage.prompt or 0)
+            self.completion = (self.completion or 0) + (usage.completion or 0)
 
-def read_output(output: str) -> AgentOutput:
-    output = _ESCAPES.sub("", output)
-    events = _events(output)
-    texts = [text for event in events if (text := _text(event)) is not None]
-    usages = [usage for event in events for usage in _usages(event) if usage != Usage()]
-    costs = [cost for event in events if (cost := read_number(_cost(event))) is not None and cost >= 0]
-    errors = [error for event in events if (error := _error(event, last=not texts))]
-    # The last object of ``claude`` repeats the answer, which its stream held before.
-    results = [text for event in events if event.get("type") == "result" and (text := _text(event)) is not None]
-    if not (texts or usages or costs or errors):
-        return AgentOutput(output)
-    return AgentOutput(
-        text=results[-1] if results else "\n".join(texts),
-        prompt=sum(usage.prompt or 0 for usage in usages) if usages else None,
-        completion=sum(usage.completion or 0 for usage in usages) if usages else None,
-        cost=sum(costs) if costs else None,
-        error=errors[-1][:_MOST_CHARACTERS] if errors else "",
-    )
+    def charge(self, cost: object) -> None:
+        if (dollars := read_number(cost)) is not None and dollars >= 0:
+            self.cost = (self.cost or 0.0) + dollars
 
 
-def _events(output: str) -> list[dict[str, Any]]:
+def read_output(printed: str) -> AgentOutput:
+    printed = _ESCAPES.sub("", printed)
+    output = AgentOutput()
+    for event in _events(printed):
+        _read(event, output)
+    return AgentOutput(printed) if output == AgentOutput() else output
+
+
+def _events(printed: str) -> list[dict[str, Any]]:
     """Return the objects of an output in JSON: one, an array, or one on each line; lines of another form are left out.
 
     An output may be truncated, and begin with a warning.
     """
-    whole = _parsed(output)
+    whole = _parsed(printed)
     values = whole if isinstance(whole, list) else [whole]
     if whole is None:
-        values = [_parsed(line) for line in output.splitlines() if line.startswith("{")]
+        values = [_parsed(line) for line in printed.splitlines() if line.startswith("{")]
     return [value for value in values if isinstance(value, dict)]
 
 
@@ -74,47 +71,37 @@ def _parsed(text: str) -> object:
         return None
 
 
-def _text(event: Mapping[str, Any]) -> str | None:
+def _read(event: Mapping[str, Any], output: AgentOutput) -> None:
     match event:
-        case {"type": "result", "result": str(text)} | {"response": str(text), "stats": _}:
-            return text
-        case {"type": "item.completed", "item": {"type": "agent_message", "text": str(text)}}:
-            return text
-        case {"type": "text", "part": {"text": str(text)}}:
-            return text
-    return None
-
-
-def _usages(event: Mapping[str, Any]) -> Iterator[Usage]:
-    match event:
-        case {"type": "result" | "turn.completed", "usage": dict(reported)}:
-            yield read_usage(reported, _NO_CEILING)
-        case {"stats": {"models": dict(models)}}:
+        case {"type": "result"}:  # Claude Code: all of its requests together, after a stream of messages
+            said = str(event.get("result") or "")
+            output.text, output.error = said, (said or str(event.get("subtype"))) if event.get("is_error") else ""
+            output.count(read_usage(event.get("usage"), _NO_CEILING))
+            output.charge(event.get("total_cost_usd"))
+        case {"stats": {"models": dict(models)}}:  # Gemini
+            output.text, output.error = str(event.get("response") or ""), _message(event.get("error"))
             for model in models.values():
-                tokens = model.get("tokens") if isinstance(model, dict) else None
-                if isinstance(tokens, dict):
-                    yield Usage(_sum(tokens, ("prompt",)), _sum(tokens, ("candidates", "thoughts")))
-        case {"type": "step_finish", "part": {"tokens": dict(tokens)}}:
-            yield Usage(_sum(tokens, ("input",)), _sum(tokens, ("output", "reasoning")))
+                output.count(_usage(model, "prompt", "candidates", "thoughts"))
+        case {"type": "item.completed", "item": {"type": "agent_message", "text": str(text)}}:  # Codex
+            output.text, output.error = f"{output.text}\n{text}".strip("\n"), ""
+        case {"type": "turn.completed"}:
+            output.count(read_usage(event.get("usage"), _NO_CEILING))
+        case {"type": "turn.failed", "error": error} | {"type": "error", "message": error}:
+            output.error = _message(error)  # a message after it shows that this was a reconnection
+        case {"type": "text", "part": {"text": str(text)}}:  # OpenCode
+            output.text = f"{output.text}\n{text}".strip("\n")
+        case {"type": "step_finish", "part": dict(part)}:
+            output.count(_usage(part, "input", "output", "reasoning"))
+            output.charge(part.get("cost"))
 
 
-def _sum(tokens: Mapping[str, Any], names: Sequence[str]) -> int:
-    return sum(read_tokens(tokens.get(name)) or 0 for name in names)
+def _usage(holder: object, prompt: str, *completion: str) -> Usage:
+    tokens = holder.get("tokens") if isinstance(holder, dict) else None
+    if not isinstance(tokens, dict):
+        return Usage()
+    return Usage(read_tokens(tokens.get(prompt)) or 0, sum(read_tokens(tokens.get(name)) or 0 for name in completion))
 
 
-def _cost(event: Mapping[str, Any]) -> object:
-    match event:
-        case {"type": "result", "total_cost_usd": cost} | {"type": "step_finish", "part": {"cost": cost}}:
-            return cost
-    return None
-
-
-def _error(event: Mapping[str, Any], *, last: bool) -> str:
-    match event:
-        case {"type": "result", "is_error": True}:
-            return str(event.get("result") or event.get("subtype") or "an error")
-        case {"type": "turn.failed" | "error", "error": error} | {"stats": _, "error": error}:
-            return str(error.get("message") if isinstance(error, dict) else error)
-        case {"type": "error", "message": str(message)} if last:  # before an answer it is a reconnection
-            return message
-    return ""
+def _message(error: object) -> str:
+    text = error.get("message") if isinstance(error, dict) else error
+    return str(text or "")[:_MOST_CHARACTERS]

@@ -84,6 +84,7 @@ def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> P
         arguments = split_command(command)
     except ValueError as error:
         raise InvalidInputError(f"--agent: {error}.") from None
+    slug = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]]))
     for known, added in _REPORTING.items():
         if tuple(arguments[: len(known)]) == known:
             arguments += [each for each in added if added[0] not in arguments]
@@ -94,7 +95,7 @@ def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> P
         "price": {},
         "options": {"command": shlex.join(arguments)},
     }
-    own = {"slug": _slug(command), "kind": "command", "model": Path(arguments[0]).name}
+    own = {"slug": slug, "kind": "command", "model": Path(arguments[0]).name}
     return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
 
 

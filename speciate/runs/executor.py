@@ -163,6 +163,12 @@ class LeaseKeeper:
             with self._lock:
                 self._leases.pop(lease.token, None)
 
+    def interrupt(self) -> None:
+        """Interrupt all blocks as if their leases were lost."""
+        with self._lock:
+            for _, lost in self._leases.values():
+                lost.set()
+
     def leases(self) -> list[Lease]:
         with self._lock:
             return [lease for lease, _ in self._leases.values()]
