@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from speciate.compat.draft import Draft, mean_weights
+from speciate.compat.draft import Draft, DraftRewards
 from speciate.compat.measuring import Measured
 from speciate.compat.rewards import SCORE, Directions, rewards_of
 from speciate.domain.errors import InvalidInputError, RuleError
@@ -27,11 +27,9 @@ class Converted:
     """The problem that a directory amounts to."""
 
     draft: Draft
-    objectives: Sequence[Objective]
-    seed: Mapping[str, float]
-    """Rewards of the initial program by name."""
+    rewards: DraftRewards
     artifacts: Mapping[str, str]
-    """Artifacts of its evaluation, by label."""
+    """Artifacts of evaluating the initial program, by label."""
     files: Mapping[str, str]
     """Files of the problem by name."""
 
@@ -88,16 +86,16 @@ def settled(measured: Measured, directions: Directions, targets: Sequence[str] =
                 remedy="Let the evaluator return a number, or raise an exception if the program fails.",
             )
     objectives = rewards_of(draft, directions, seed)
+    rewards = DraftRewards(objectives, seed, measured.noise, _targets(targets, objectives))
     if measured.noise:
         differing = ", ".join(sorted(measured.noise))
         remarks.append(f"evaluations differ in {differing}: a target counts after three confirmations")
-    if maximized := [name for name in mean_weights(objectives) if not directions]:
+    if rewards.weights and not directions:
         remarks.append(
-            f"no metric has a declared direction: runs maximize the mean of {', '.join(maximized)}, as OpenEvolve does."
-            " If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
+            f"no metric has a declared direction: runs maximize the mean of {', '.join(rewards.weights)}, as OpenEvolve"
+            " does. If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
         )
-    files = draft.texts(objectives, seed, measured.noise, _targets(targets, objectives))
-    return Converted(replace(draft, remarks=tuple(remarks)), objectives, seed, measured.artifacts, files)
+    return Converted(replace(draft, remarks=tuple(remarks)), rewards, measured.artifacts, draft.texts(rewards))
 
 
 def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Target]:

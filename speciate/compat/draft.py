@@ -36,6 +36,49 @@ class Objectives(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class DraftRewards:
+    """Rewards of a problem, and what its initial program has."""
+
+    objectives: Sequence[Objective]
+    seed: Mapping[str, float] = field(default_factory=dict)
+    """Rewards of the initial program by name; empty for a trial."""
+    noise: Mapping[str, float] = field(default_factory=dict)
+    """Spread of those that differ between evaluations; the default target must exceed it."""
+    targets: Sequence[Target] = ()
+    """By default one, a better value of the first objective."""
+
+    @property
+    def worst(self) -> dict[str, float]:
+        return {o.name: o.worst for o in self.objectives}
+
+    @property
+    def worst_seed(self) -> bool:
+        """True if the initial program has the worst value of every reward: the import accepted that."""
+        improved = [o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE]
+        return all(self.seed.get(o.name) == o.worst for o in improved)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights that make the weighted sum of normalised rewards rank programs like the mean of raw rewards.
+
+        The weight of a reward is the width of its range. Without a recorded mean there are no weights.
+        """
+        if not any(o.name == MEAN for o in self.objectives):
+            return {}
+        return {o.name: o.range[1] - o.range[0] for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE}
+
+    @property
+    def better(self) -> str:
+        """Rule that the first reward, or the mean that counts, is better by more than rounding and chance."""
+        first = next(o for o in self.objectives if not self.weights or o.name == MEAN)
+        value = self.seed.get(first.name, 0.0)
+        margin = _NOISE_MARGIN * self.noise.get(first.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
+        better = f"> {value + margin!r}" if first.direction is Direction.MAXIMIZE else f"< {value - margin!r}"
+        bound = [f" and {o.name} >= 1" for o in self.objectives if o.role is ObjectiveRole.CONSTRAINT]
+        return f"{first.name} {better}{''.join(bound)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Contents of another system's directory, read without running anything."""
 
@@ -61,48 +104,27 @@ class Draft:
     """Reason for each file that is not part of the problem, by name."""
 
     def trial(self) -> Problem:
-        return problem_of(self.texts((PROBE,), {}, {}))
+        return problem_of(self.texts(DraftRewards((PROBE,))))
 
-    def texts(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target] = (),
-    ) -> dict[str, str]:
-        """Return the files of the problem by name.
-
-        Args:
-            objectives: Rewards of the problem.
-            seed: Rewards of the initial program, by name.
-            noise: Spread of its rewards over several evaluations; the default target must exceed it.
-            targets: By default one, a better value of the first objective.
-        """
-        worst = _worst(objectives)
+    def texts(self, rewards: DraftRewards) -> dict[str, str]:
+        """Return the files of the problem by name."""
         script = _contained("evaluate")
         options = dict(self.options)
-        if self.undeclared is Objectives.MEAN:
-            options |= {} if seed and MEAN not in worst else {"mean": "value" if seed else "names"}
-        for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", options)):
+        if self.undeclared is Objectives.MEAN and not (rewards.seed and MEAN not in rewards.worst):
+            options |= {"mean": "value" if rewards.seed else "names"}
+        for name, values in (("WORST: dict[str, float]", rewards.worst), ("OPTIONS: dict[str, Any]", options)):
             script = script.replace(f"{name} = {{}}", f"{name} = {values!r}")
-        definition = self._definition(objectives, seed, noise, targets)
-        ours = {FILE_NAME: toml_text(definition, COMMENTS), SCRIPT: script, ADAPTER: _contained(self.adapter)}
-        return ours | dict(self.files)
+        definition = toml_text(self._definition(rewards), COMMENTS)
+        return {FILE_NAME: definition, SCRIPT: script, ADAPTER: _contained(self.adapter), **self.files}
 
-    def _definition(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target],
-    ) -> dict[str, Any]:
+    def _definition(self, rewards: DraftRewards) -> dict[str, Any]:
         suffix = Path(self.seed).suffix.lower()
         optional: dict[str, Any] = {
-            "worst_seed": _is_worst(objectives, seed),
+            "worst_seed": rewards.worst_seed,
             "requirements": self.packages.requirements,
-            "stochastic": bool(noise),
-            "confirmations": 3 if noise else None,
-            "weights": mean_weights(objectives),
+            "stochastic": bool(rewards.noise),
+            "confirmations": 3 if rewards.noise else None,
+            "weights": rewards.weights,
             "language": LANGUAGES.get(suffix) and {"name": LANGUAGES[suffix], "file": f"candidate{suffix}"},
         }
         declared = {
@@ -113,9 +135,9 @@ class Draft:
             "evaluator": SCRIPT,
             "data_files": [*self.files, ADAPTER],
             "description": self.description.strip(),
-            "objectives": list(map(objective_json, objectives)),
-            "targets": [target.model_dump(exclude_defaults=True) for target in targets]
-            or [{"name": "better_than_initial", "rule": _better(objectives, seed, noise), "unlock": True}],
+            "objectives": list(map(objective_json, rewards.objectives)),
+            "targets": [target.model_dump(exclude_defaults=True) for target in rewards.targets]
+            or [{"name": "better_than_initial", "rule": rewards.better, "unlock": True}],
             # `cpu_s` follows from `wall_s` and `cores`.
             "limits": {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **self.limits},
         }
@@ -126,42 +148,8 @@ def problem_of(texts: Mapping[str, str]) -> Problem:
     return parse_problem(texts[FILE_NAME], texts)
 
 
-def mean_weights(objectives: Sequence[Objective]) -> dict[str, float]:
-    """Return weights that make the weighted sum of normalised rewards rank programs like the mean of raw rewards.
-
-    The weight of a reward is the width of its range. Without a recorded mean there are no weights.
-    """
-    if not any(o.name == MEAN for o in objectives):
-        return {}
-    return {o.name: o.range[1] - o.range[0] for o in objectives if o.role is ObjectiveRole.OBJECTIVE}
-
-
 def _contained(name: str) -> str:
     return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
-
-
-def _better(objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]) -> str:
-    """Return the rule that the first reward, or the mean that counts, is better than the initial program's.
-
-    It is better by more than rounding and chance, and the constraints hold.
-    """
-    weights = mean_weights(objectives)
-    first = next(o for o in objectives if not weights or o.name == MEAN)
-    value = seed.get(first.name, 0.0)
-    margin = _NOISE_MARGIN * noise.get(first.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
-    better = f"> {value + margin!r}" if first.direction is Direction.MAXIMIZE else f"< {value - margin!r}"
-    bound = [f" and {o.name} >= 1" for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
-    return f"{first.name} {better}{''.join(bound)}"
-
-
-def _worst(objectives: Sequence[Objective]) -> dict[str, float]:
-    return {o.name: o.worst for o in objectives}
-
-
-def _is_worst(objectives: Sequence[Objective], seed: Mapping[str, float]) -> bool:
-    """Return True if the initial program has the worst value of every reward: the import accepted that."""
-    worst = _worst(objectives)
-    return all(seed.get(o.name) == worst[o.name] for o in objectives if o.role is ObjectiveRole.OBJECTIVE)
 
 
 _NOISE_MARGIN: Final = 2.0

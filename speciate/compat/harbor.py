@@ -10,19 +10,17 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat import Choice
-from speciate.compat.draft import COMMENTS, PROBE, Draft, Objectives
+from speciate.compat.draft import COMMENTS, PROBE, Draft, DraftRewards, Objectives
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.image import check_image
-from speciate.domain.objective import Objective
-from speciate.domain.target import Target
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.unreadable import UnreadableError
 from speciate.problems.writing import toml_text
@@ -53,28 +51,15 @@ class HarborDraft(Draft):
     variables: tuple[tuple[str, str], ...] = ()
     reference: str = ""
 
-    def texts(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target] = (),
-    ) -> dict[str, str]:
-        trial = tuple(objectives) == (PROBE,)
+    def texts(self, rewards: DraftRewards) -> dict[str, str]:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables)
         script = _EVALUATE.replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)
-        script = script.replace("@PROBE@", f'"{PROBE.name}": 0, ' if trial else "")
-        definition = toml_text(self._definition(objectives, seed, noise, targets), COMMENTS)
+        script = script.replace("@PROBE@", "" if rewards.seed else f'"{PROBE.name}": 0, ')
+        definition = toml_text(self._definition(rewards), COMMENTS)
         return {FILE_NAME: definition, _SCRIPT: script, SEED: _STUB.format(folder=self.folder), **self.files}
 
-    def _definition(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target],
-    ) -> dict[str, Any]:
-        definition = Draft._definition(self, objectives, seed, noise, targets)
+    def _definition(self, rewards: DraftRewards) -> dict[str, Any]:
+        definition = Draft._definition(self, rewards)
         return definition | {
             "worst_seed": True,
             "image": self.image,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from speciate.compat import Choice, read_directory
 from speciate.compat.conversion import adjusted, settled
-from speciate.compat.draft import PROBE, Draft, Objectives, problem_of
+from speciate.compat.draft import PROBE, Draft, DraftRewards, Objectives, problem_of
 from speciate.compat.folder import SCRIPT, read_plain
 from speciate.compat.measuring import Score, measured
 from speciate.compat.naming import LANGUAGES, UNPROMPTED, named_after
@@ -22,10 +22,8 @@ from speciate.compat.rewards import directions_of
 from speciate.compat.settings import CONFIG
 from speciate.domain.data_files import BINARY
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.suggestions import did_you_mean
-from speciate.domain.target import Target
 from speciate.problems.definition import bound_names, python_field_errors
 from speciate.problems.loader import FILE_NAME, known_problems, load_problem
 from speciate.problems.unreadable import UnreadableError
@@ -100,7 +98,9 @@ def inline_problem(
     found = measured(draft, score, anyway=anyway, repeat_within_s=_REPEAT_WITHIN_S)
     converted = settled(found, directions, targets)
     left_out = [f"{path} is left out: it {reason}" for path, reason in converted.draft.left_out.items()]
-    return InlineProblem(problem_of(converted.files), dict(converted.seed), (*converted.draft.remarks, *left_out))
+    return InlineProblem(
+        problem_of(converted.files), dict(converted.rewards.seed), (*converted.draft.remarks, *left_out)
+    )
 
 
 def _declared(path: Path) -> Path | None:
@@ -207,30 +207,32 @@ def _required(arguments: ast.arguments) -> int:
 class _OwnDraft(Draft):
     """A program with an evaluator of kind ``evaluator``, which drives it from another process."""
 
-    def texts(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target] = (),
-    ) -> dict[str, str]:
+    def texts(self, rewards: DraftRewards) -> dict[str, str]:
         evaluator = self.options["evaluator"]
         beside = {name: text for name, text in self.files.items() if name not in (self.seed, evaluator)}
         texts = [name for name, text in beside.items() if "/" not in name and not text.startswith(BINARY)]
         files = texts if len(texts) <= _MAX_FILES else []
-        definition = Draft._definition(self, objectives, seed, noise, targets) | {
+        definition = Draft._definition(self, rewards) | {
             "kind": "evaluator",
             "files": files,
             "data_files": [name for name in beside if name not in files],
         }
-        probe = _PROBE if tuple(objectives) == (PROBE,) else ""
+        definition["limits"].setdefault("script_s", self.wall_s)
+        probe = "" if rewards.seed else _PROBE
         script = {SCRIPT: self.files[evaluator] + probe, self.seed: self.files[self.seed]}
         return {FILE_NAME: toml_text(definition, {}), **script, **beside}
 
 
 def _read_own(folder: Path, choice: Choice) -> _OwnDraft:
     read = read_evaluated(
-        folder, choice, "", seeds=("initial_program",), evaluator="evaluator.py", without=CONFIG, description=""
+        folder,
+        choice,
+        "",
+        seeds=("initial_program",),
+        evaluator="evaluator.py",
+        without=CONFIG,
+        description="",
+        wall_s=_OWN_WALL_S,
     )
     return _OwnDraft(**{field.name: getattr(read, field.name) for field in fields(Draft)})
 
@@ -245,8 +247,10 @@ def _speciate_probe(evaluate):
         rewards = evaluate(candidate, context)
         if inspect.isawaitable(rewards):
             rewards = await rewards
+        if isinstance(rewards, int | float):
+            rewards = {{"score": rewards}}
         if not isinstance(rewards, dict):
-            rewards = {{"score": float(rewards)}}
+            return rewards
         for name, value in rewards.items():
             finite = isinstance(value, int | float) and abs(value) < float("inf")
             context.note(*(("other metrics", f"{{name}} = {{value}}") if finite else (name, value)))
@@ -258,5 +262,6 @@ def _speciate_probe(evaluate):
 evaluate = _speciate_probe(evaluate)
 '''
 """Makes an evaluator say which numbers it returns, whatever the problem declares."""
+_OWN_WALL_S: Final = 60.0
 _MAX_FILES: Final = 64
 """Most files of an evaluator; a problem shares further ones with its candidates."""

@@ -86,9 +86,11 @@ _LIMITS: Final = {
 }
 """Remedies of exceeded limits, by reason of the failure."""
 _SENTINEL: Final = "every score is -1, which some evaluators give instead of an error: let yours raise it, to be sure"
+_NOT_DEFINED: Final = re.compile(
+    r"module '[\w.]+' has no attribute '(\w+)'|defines no function '(\w+)'|cannot import name '(\w+)'|KeyError: '(\w+)'"
+)
 _NOT_WRITABLE: Final = re.compile(r"Read-only file system: '(?:/tmp/data/|[^/'\n])")
 """An error in the folder of the evaluator, which is its working folder, too."""
-_LONG_TRIAL_S: Final = 60.0
 
 
 def _writes_beside(evaluation: Evaluation) -> bool:
@@ -150,6 +152,13 @@ def _left_out(draft: Draft, texts: Mapping[str, str]) -> str:
     return " ".join(sentences)
 
 
+def _undefined(draft: Draft, report: str) -> str | None:
+    """Return the name that a failed evaluation misses in the initial program."""
+    used, defined = draft.files.get(draft.options.get("evaluator", ""), ""), draft.files.get(draft.seed, "")
+    names = [name for groups in _NOT_DEFINED.findall(report) for name in groups if name]
+    return next((n for n in names if re.search(rf"\b{n}\b", used) and not re.search(rf"\b{n}\b", defined)), None)
+
+
 def _remedy(draft: Draft, evaluation: Evaluation) -> str:
     notes = "".join(f"{remark}. " for remark in draft.remarks if remark != UNPROMPTED)
     if evaluation.failure is not None and evaluation.failure.reason in _LIMITS:
@@ -159,6 +168,10 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
         texts = {"detail": evaluation.failure.detail, **texts}
     if missing := _left_out(draft, texts):
         return missing
+    if undefined := _undefined(draft, "\n".join(texts.values())):
+        return f"{draft.options['evaluator']} uses {undefined}, which {draft.seed} does not define."
+    if "returned NoneType" in texts.get("detail", ""):
+        return "Let the evaluator return its numbers: what it prints is no score."
     error = reported_error(texts, evaluation.tier)
     if error is not None:
         return error.remedy

@@ -11,8 +11,9 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
+from speciate.problems.writing import write
 
 _PYPROJECT: Final = Template("""\
 [project]
@@ -134,8 +135,6 @@ def write_verifiers(problem: Problem, directory: Path) -> list[Path]:
         raise InvalidInputError(
             f"problem {problem.slug} has external evaluation: an environment scores completions in the sandbox."
         )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConflictError(f"{directory} is not an empty directory.", remedy="Choose another, or remove it first.")
     name = f"speciate-{problem.slug}"
     package = name.replace("-", "_")
     selected = [objective.name for objective in problem.space.selected]
@@ -163,8 +162,4 @@ def write_verifiers(problem: Problem, directory: Path) -> list[Path]:
         f"{package}/taskset.py": _TASKSET.substitute(values),
         f"{package}/problem.json": json.dumps(problem.stored_json(), indent=1, ensure_ascii=False) + "\n",
     }
-    for file, text in texts.items():
-        path = directory / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return [directory / file for file in texts]
+    return write(texts, directory)

@@ -20,16 +20,14 @@ from pydantic import JsonValue
 
 from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
 from speciate.compat.conversion import adjusted, settled
-from speciate.compat.draft import Draft, problem_of
+from speciate.compat.draft import Draft, DraftRewards, problem_of
 from speciate.compat.inline import InlineProblem
 from speciate.compat.measuring import measured
 from speciate.compat.rewards import directions_of
 from speciate.domain.candidate import ATTESTED, Evaluation
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.domain.target import Target
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.template import slug_of_text
 from speciate.problems.writing import toml_text
@@ -106,7 +104,7 @@ class ScoreFunction:
 
         found = measured(adjusted(draft, **adjustments), score, anyway=True, repeat_within_s=1.0)
         converted = settled(found, directions_of(maximize, minimize), targets)
-        return InlineProblem(problem_of(converted.files), dict(converted.seed), converted.draft.remarks)
+        return InlineProblem(problem_of(converted.files), dict(converted.rewards.seed), converted.draft.remarks)
 
     @contextmanager
     def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:
@@ -177,14 +175,8 @@ class ScoreFunction:
 
 @dataclass(frozen=True, slots=True)
 class _FunctionDraft(Draft):
-    def texts(
-        self,
-        objectives: Sequence[Objective],
-        seed: Mapping[str, float],
-        noise: Mapping[str, float],
-        targets: Sequence[Target] = (),
-    ) -> dict[str, str]:
-        definition = Draft._definition(self, objectives, seed, noise, targets) | {
+    def texts(self, rewards: DraftRewards) -> dict[str, str]:
+        definition = Draft._definition(self, rewards) | {
             "kind": "evaluator",
             "evaluation": "external",
             "capabilities": [self.adapter],

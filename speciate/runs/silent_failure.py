@@ -52,7 +52,7 @@ _REMEDIES: Final = (
         re.compile(r"No module named '?([\w.]+)"),
         (
             "Add the package of {0} to `requirements` in problem.toml, or to requirements.txt beside an imported"
-            " evaluator, or install it for all workers."
+            " evaluator (or as --requirement), or install it for all workers."
         ),
     ),
     (re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"), _PROCESS_ADVICE),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from speciate.cli import output
 from speciate.cli.problems.check import evaluate_seed
-from speciate.compat.conversion import settled
+from speciate.compat.conversion import Converted, settled
 from speciate.compat.draft import Draft, problem_of
 from speciate.compat.harbor import SEED, HarborDraft, require_image
 from speciate.compat.measuring import measured, require_success
 from speciate.compat.rewards import Directions, measured_in
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Objective
 from speciate.problems.writing import write
 from speciate.runs.silent_failure import METRIC_LISTS
 
@@ -25,26 +24,28 @@ from speciate.runs.silent_failure import METRIC_LISTS
 class ConvertedProblem:
     """A problem converted from another system's directory."""
 
-    draft: Draft
+    converted: Converted
     files: Sequence[Path]
-    objectives: Sequence[Objective]
-    seed: Mapping[str, float]
-    """Rewards of the initial program by name."""
-    texts: Mapping[str, str]
-    """Artifacts of evaluating the initial program, by label."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Artifacts of evaluating the initial program, by label."""
+        return {label: text for label, text in self.converted.artifacts.items() if label not in METRIC_LISTS}
 
     def as_json(self) -> dict[str, Any]:
+        draft = self.converted.draft
         return {
-            "problem": self.draft.slug,
+            "problem": draft.slug,
             "files": [str(path) for path in self.files],
-            "rewards": dict(self.seed),
-            "artifacts": dict(self.texts),
-            "left_out": dict(self.draft.left_out),
-            "remarks": list(self.draft.remarks),
+            "rewards": dict(self.converted.rewards.seed),
+            "artifacts": self.texts,
+            "left_out": dict(draft.left_out),
+            "remarks": list(draft.remarks),
         }
 
     def show(self) -> None:
-        rows = [(o.name, short_number(self.seed[o.name]), o.aim, o.role.value) for o in self.objectives]
+        rewards, draft = self.converted.rewards, self.converted.draft
+        rows = [(o.name, short_number(rewards.seed[o.name]), o.aim, o.role.value) for o in rewards.objectives]
         output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
         for label, text in self.texts.items():
             output.print_line(f"--- {label}")
@@ -52,9 +53,9 @@ class ConvertedProblem:
         output.print_line()
         for path in self.files:
             output.print_line(path)
-        for name, why in self.draft.left_out.items():
+        for name, why in draft.left_out.items():
             output.print_line(f"omitted: {name} {why}")
-        for remark in self.draft.remarks:
+        for remark in draft.remarks:
             output.print_line(f"note: {remark}")
         folder = self.files[0].parent
         output.print_line(f"Next: review {self.files[0]}, then run: speciate problems add {folder}")
@@ -92,6 +93,4 @@ def convert(
     converted = settled(measured(draft, evaluate_seed, anyway=anyway), directions, targets)
     problem_of(converted.files)
     folder = into or Path(f"{draft.slug}-problem")
-    files = write(converted.files, folder, remedy="Name a new directory with --into.")
-    texts = {label: text for label, text in converted.artifacts.items() if label not in METRIC_LISTS}
-    return ConvertedProblem(converted.draft, files, converted.objectives, converted.seed, texts)
+    return ConvertedProblem(converted, write(converted.files, folder, remedy="Name a new directory with --into."))

@@ -88,7 +88,7 @@ def test_a_task_is_scored_in_its_image(task: Path, tmp_path: Path) -> None:
     assert isinstance(draft, HarborDraft)
     into = tmp_path / "problem"
     found = convert(replace(draft, image=image(engine)), {}, into, anyway=True)
-    assert found.seed == {"greeted": 0.0, "length": 0.5}
+    assert found.converted.rewards.seed == {"greeted": 0.0, "length": 0.5}
     problem = load_problem(into)
     assert problem.forgeable
     solution = "echo hello > out.txt; sleep 100 &"  # what it leaves running ends before the test

@@ -18,6 +18,7 @@ from tests.unit.compat.corpus import CORPUS, Entry
 from tests.unit.compat.directories import OPENEVOLVE, made
 
 Inline = Callable[..., InlineProblem]
+CALLS = "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n"
 PROGRAM = "# EVOLVE-BLOCK-START\ndef run():\n    return 3\n# EVOLVE-BLOCK-END\n"
 
 
@@ -95,7 +96,14 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
     [
         (PROGRAM, "def evaluate(path:\n", r"judge\.py:1 does not compile as Python.*Evaluators are written in Python"),
         (PROGRAM, "import os\n\ndef score(path):\n    return 1\n", r"judge\.py defines score: expected 'evaluate'"),
-        (PROGRAM, "def evaluate(path):\n    print('score 3')\n", r"returned NoneType: expected a dict, or a number"),
+        (PROGRAM, "def evaluate(path):\n    print('score 3')\n", "returned NoneType.*what it prints is no score"),
+        (PROGRAM, "def evaluate(candidate, context):\n    print(3)\n", "returned NoneType.*what it prints is no score"),
+        (PROGRAM, "def evaluate(candidate, context):\n    while True: pass\n", "evaluator_wall_limit"),
+        (
+            PROGRAM,
+            "def evaluate(candidate, context):\n    return candidate.call('walk').unwrap()\n",
+            r"judge\.py uses walk, which initial\.py does not define",
+        ),
         (PROGRAM, "def evaluate(path):\n    return {}\n", "measured no number"),
         (PROGRAM, "def evaluate(path):\n    return {'a': 1, 'b': 2}\n", "returned a, b, and no combined_score"),
         (
@@ -110,10 +118,14 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
         ),
         (PROGRAM, "def evaluate(path):\n    while True: pass\n", r"timeout \(wall_limit\).*--wall-s"),
         (PROGRAM, "import jaxxy\ndef evaluate(path):\n    return 1\n", "package of jaxxy to `requirements`"),
-        ("x = 1\n", _CALLS := "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n", "'run'"),
-        ("def run(:\n", _CALLS, r"initial\.py:1.*does not compile as Python"),
-        ("", _CALLS, "is empty: nothing to score"),
-        ("# EVOLVE-BLOCK-START\n", _CALLS, "EVOLVE-BLOCK-START without"),
+        (
+            "x = 1\n",
+            CALLS := "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n",
+            r"judge\.py uses run, which initial",
+        ),
+        ("def run(:\n", CALLS, r"initial\.py:1.*does not compile as Python"),
+        ("", CALLS, "is empty: nothing to score"),
+        ("# EVOLVE-BLOCK-START\n", CALLS, "EVOLVE-BLOCK-START without"),
     ],
 )
 def test_what_does_not_work_is_named_with_its_place_and_remedy(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from speciate.compat import Choice, naming, read_directory
-from speciate.compat.draft import problem_of
+from speciate.compat.draft import DraftRewards, problem_of
 from speciate.compat.rewards import after_trial, directions_of, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction
@@ -269,7 +269,7 @@ def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path:
         ("combined_score", "", "record"),
     ]
     assert [o.range for o in rewards] == [(0, 1), (0, 1.7976931348623157e308), (0, 1), (-6, 0)]
-    problem = problem_of(tours.texts(rewards_of(tours, {"loss": Direction.MINIMIZE}, MEASURED), MEASURED, {}))
+    problem = problem_of(tours.texts(DraftRewards(rewards_of(tours, {"loss": Direction.MINIMIZE}, MEASURED), MEASURED)))
     # Rounding is no improvement: 1e-6 of the initial value is not.
     assert problem.targets[0].rule == "loss < 9.99999e+307 and correct >= 1"
     assert problem.space.records == ["combined_score", "runs"]
@@ -299,7 +299,7 @@ def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path
     rated = {"rated metrics": "accuracy, speed, gain"}
     draft = after_trial(read_openevolve(line), rated)
     seed = {"accuracy": 0.25, "speed": 40.0, "complexity": 9.0, "gain": -3.0, "mean_of_metrics": 12.416}
-    texts = draft.texts(rewards_of(draft, {}, seed), seed, {})
+    texts = draft.texts(DraftRewards(rewards_of(draft, {}, seed), seed))
     problem = problem_of(texts)
     assert [o.name for o in problem.space.selected] == ["accuracy", "speed", "gain"]
     assert problem.rules[0].uses == {"mean_of_metrics"}
@@ -309,7 +309,7 @@ def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path
     means = [sum(vector[:3]) / 3 for vector in programs]
     scalars = [problem.scalarize(vector) or 0.0 for vector in programs]
     assert sorted(range(40), key=means.__getitem__) == sorted(range(40), key=scalars.__getitem__)
-    declared = draft.texts(rewards_of(draft, {"speed": Direction.MINIMIZE}, seed), seed, {})
+    declared = draft.texts(DraftRewards(rewards_of(draft, {"speed": Direction.MINIMIZE}, seed), seed))
     assert "mean_of_metrics" not in declared["problem.toml"]
     assert problem_of(declared).weights is None
 

@@ -9,6 +9,7 @@ import pytest
 
 from evaluators.evaluator import SandboxEvaluator
 from speciate.compat import read_directory
+from speciate.compat.draft import DraftRewards
 from speciate.compat.rewards import after_trial, measured_in, rewards_of
 from speciate.domain.candidate import Evaluation
 from speciate.domain.objective import Direction
@@ -40,7 +41,7 @@ def imported(strongest: SandboxEvaluator, tmp_path: Path) -> Import:
         artifacts = score(strongest, trial, trial.seed_program).artifacts
         draft, measured = after_trial(draft, artifacts), measured_in(artifacts)
         directions = {minimized: Direction.MINIMIZE} if minimized else {}
-        write(draft.texts(rewards_of(draft, directions, measured), measured, {}), tmp_path / "ours")
+        write(draft.texts(DraftRewards(rewards_of(draft, directions, measured), measured)), tmp_path / "ours")
         return load_problem(tmp_path / "ours")
 
     return make

@@ -51,7 +51,7 @@ def test_the_package_holds_the_problem_and_a_reward_function_for_each_objective(
     assert _weights(tmp_path / "env/speciate_toy/taskset.py") == {"reward_x": 0.75, "reward_y": 0.25}
     write_verifiers(Problem.model_validate({**problem.model_dump(), "weights": None}), tmp_path / "equal")
     assert _weights(tmp_path / "equal/speciate_toy/taskset.py") == {"reward_x": 0.5, "reward_y": 0.5}
-    with pytest.raises(ConflictError, match="is not an empty directory"):
+    with pytest.raises(ConflictError, match="is not empty"):
         write_verifiers(problem, tmp_path / "env")
 
 
