@@ -1,4 +1,4 @@
-"""Choose between operators (from scratch, change, polish) by what each has gained in the run.
+"""Choose between operators (from scratch, change, recombine, polish) by what each has gained in the run.
 
 An operator is drawn with probability proportional to its mean gain per candidate: probability matching on gains
 (Goldberg 1990; Fialho, Da Costa, Schoenauer and Sebag 2010, "Analyzing bandit-based adaptive operator selection
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.search.cells import weigh, weightings
 from speciate.search.strategy import EliteTable, PopulationView
@@ -24,26 +26,42 @@ _LEAST: Final = 0.3
 """Least probability of an operator, as a part of its share."""
 
 
+class Operator(StrEnum):
+    """What a prompt asks for."""
+
+    PROPOSE = "propose"
+    MUTATE = "mutate"  # one program is shown
+    RECOMBINE = "recombine"  # several are
+    POLISH = "polish"
+
+    @classmethod
+    def of(cls, candidate: Individual) -> Operator | None:
+        """Return the operator that made a candidate; None for a seed program."""
+        if candidate.role is PolicyRole.SEED:
+            return None
+        return cls.RECOMBINE if len(candidate.parents) > 1 else cls(candidate.role.value)
+
+
 def draw_operator(
-    view: PopulationView, table: EliteTable, shares: Mapping[PolicyRole, float], rng: np.random.Generator
-) -> PolicyRole:
+    view: PopulationView, table: EliteTable, shares: Mapping[Operator, float], rng: np.random.Generator
+) -> Operator:
     """Draw one of some operators, given with their shares before anything is known; ``rng`` draws one number."""
     gains = gains_of(view, table)
-    everything = [gain for of_role in gains.values() for gain in of_role]
+    everything = [gain for several in gains.values() for gain in several]
     # Without any gain so far, all operators are as good as their shares say.
     mean = max(float(np.mean(everything)) if everything else 0.0, 1e-12)
     rates = {
-        role: share * (sum(gains[role]) + _PRIOR * mean) / (len(gains[role]) + _PRIOR)
-        for role, share in shares.items()
+        each: share * (sum(gains[each]) + _PRIOR * mean) / (len(gains[each]) + _PRIOR)
+        for each, share in shares.items()
         if share > 0
     }
     total = sum(rates.values())
-    chances = {role: _LEAST * shares[role] + (1 - _LEAST) * rate / total for role, rate in rates.items()}
+    chances = {each: _LEAST * shares[each] + (1 - _LEAST) * rate / total for each, rate in rates.items()}
     edges = np.cumsum(list(chances.values()))
     return list(chances)[int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))]
 
 
-def gains_of(view: PopulationView, table: EliteTable) -> Mapping[PolicyRole, list[float]]:
+def gains_of(view: PopulationView, table: EliteTable) -> Mapping[Operator | None, list[float]]:
     """Return the gains of the latest candidates by their operator, oldest first; a failure gained 0."""
     space, latest = view.problem.space, list(reversed(view.latest()))
     _, weights = weightings(len(space.selected), view.problem.weight_vector)
@@ -53,7 +71,7 @@ def gains_of(view: PopulationView, table: EliteTable) -> Mapping[PolicyRole, lis
         older = table.numbers < latest[0].number
         if older.any():
             best = weigh(space.normalise(table.rewards[older]), weights).max(axis=0)
-    gains: dict[PolicyRole, list[float]] = defaultdict(list)
+    gains: dict[Operator | None, list[float]] = defaultdict(list)
     for candidate in latest:
         gain = 0.0
         if candidate.rewards is not None:
@@ -63,5 +81,5 @@ def gains_of(view: PopulationView, table: EliteTable) -> Mapping[PolicyRole, lis
                 # Leaving an infeasible region is one large step, and tells nothing about steps inside.
                 gain = float(np.minimum(raised - best, 1.0).mean())
             best = raised
-        gains[candidate.role].append(gain)
+        gains[Operator.of(candidate)].append(gain)
     return gains

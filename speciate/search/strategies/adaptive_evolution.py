@@ -2,7 +2,8 @@
 
 Three parts, all on reward vectors:
 
-- *Operators*: a change, a polished program or one from scratch, by what each has gained in this run (``operators``).
+- *Operators*: change a program alone, or with others beside it, polish its numbers, or write one from scratch, by what
+  each has gained in this run (``operators``).
 - *Parents*: the best by the declared weights (even ones without), or under a poorly served weighting of several
   objectives as in ``vector_evolution``; at times any elite, since the best may be a dead end.
 - *Survival*: the records of the trade-offs and a population selected by dominated novelty (``dominated_novelty``).
@@ -28,7 +29,7 @@ from speciate.search.dominated_novelty import (
     complement,
     poorly_served,
 )
-from speciate.search.operators import draw_operator
+from speciate.search.operators import Operator, draw_operator
 from speciate.search.selection import best_weighted
 from speciate.search.strategy import EvolutionConfig, PopulationView, Selection, first_selection
 
@@ -59,24 +60,31 @@ class AdaptiveEvolution(DominatedNovelty):
         if not len(table):
             return first_selection(view, ISLAND)
         pool = pool_of(view.problem.space, table)
-        operators = view.operators
-        if not self.config.polish:
-            operators = {role: share for role, share in operators.items() if role is not PolicyRole.POLISH}
-        role = draw_operator(view, table, operators, rng)
-        if role is PolicyRole.PROPOSE:
-            return Selection(role, ISLAND)
+        operator = draw_operator(view, table, self._shares(view, len(pool)), rng)
+        if operator is Operator.PROPOSE:
+            return Selection(PolicyRole.PROPOSE, ISLAND)
         k = pool.points.shape[1]
         weights = np.array(view.problem.weight_vector or np.full(k, 1 / k))
-        if role is PolicyRole.POLISH:
-            return Selection(role, ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
+        if operator is Operator.POLISH:
+            return Selection(PolicyRole.POLISH, ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
         if k > 1 and rng.random() < self.config.coverage:
             weights = poorly_served(pool.points, rng)
-        rows = [self._parent(pool.points, weights, rng)]
-        if len(pool) > 1 and rng.random() < self.config.crossover:
+        rows, others = [self._parent(pool.points, weights, rng)], []
+        if operator is Operator.RECOMBINE:
             rows.append(complement(pool.points, rows[0], weights, rng))
-        others = draw_diverse(pool, rows, self.config.inspirations, rng)
+            others = draw_diverse(pool, rows, self.config.inspirations, rng)
         numbers = pool.numbers
-        return Selection(role, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
+        return Selection(PolicyRole.MUTATE, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
+
+    def _shares(self, view: PopulationView, elites: int) -> dict[Operator, float]:
+        """Return the share of each operator before its gains are known."""
+        shares = {Operator(role.value): share for role, share in view.operators.items()}
+        if not self.config.polish:
+            shares.pop(Operator.POLISH, None)
+        if elites > 1:
+            shares[Operator.RECOMBINE] = self.config.crossover * shares[Operator.MUTATE]
+            shares[Operator.MUTATE] -= shares[Operator.RECOMBINE]
+        return shares
 
     def in_flight(self, most: int, evaluated: int) -> int:
         """Grow with the run: a sixteenth of what has been evaluated.

@@ -9,7 +9,7 @@ import pytest
 
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.search.operators import draw_operator, gains_of
+from speciate.search.operators import Operator, draw_operator, gains_of
 from speciate.search.strategies import build_strategy
 from tests.support.population import ListView, evaluated, raw_rewards, vector_problem
 
@@ -33,14 +33,14 @@ def steps(view: ListView, role: PolicyRole, first: int, *values: float | None) -
         view.recent.insert(0, Individual(number, "", rewards, role=role))
 
 
-def chosen(view: ListView, draws: int = 2000) -> dict[PolicyRole, float]:
-    rng = np.random.default_rng(0)
-    drawn = Counter(draw_operator(view, view.elites(0), view.operators, rng) for _ in range(draws))
-    return {role: count / draws for role, count in drawn.items()}
+def chosen(view: ListView, draws: int = 2000) -> dict[str, float]:
+    rng, shares = np.random.default_rng(0), {Operator(role.value): share for role, share in view.operators.items()}
+    drawn = Counter(draw_operator(view, view.elites(0), shares, rng) for _ in range(draws))
+    return {operator.value: count / draws for operator, count in drawn.items()}
 
 
 def test_operators_have_their_shares_before_anything_is_known() -> None:
-    assert chosen(population((0.5,))) == pytest.approx(ALL, abs=0.04)
+    assert chosen(population((0.5,))) == pytest.approx({role.value: share for role, share in ALL.items()}, abs=0.04)
 
 
 def test_gains_are_what_each_candidate_added_to_the_best_before_it() -> None:
@@ -48,8 +48,8 @@ def test_gains_are_what_each_candidate_added_to_the_best_before_it() -> None:
     steps(view, PolicyRole.MUTATE, 2, 0.4, 0.6, None)
     steps(view, PolicyRole.POLISH, 5, 0.6, 0.9)
     gains = gains_of(view, view.elites(0))
-    assert gains[PolicyRole.MUTATE] == pytest.approx([0.0, 0.1, 0.0])
-    assert gains[PolicyRole.POLISH] == pytest.approx([0.0, 0.3])
+    assert gains[Operator.MUTATE] == pytest.approx([0.0, 0.1, 0.0])
+    assert gains[Operator.POLISH] == pytest.approx([0.0, 0.3])
 
 
 def test_the_operator_that_gains_gets_most_and_none_gets_nothing() -> None:
@@ -58,9 +58,9 @@ def test_the_operator_that_gains_gets_most_and_none_gets_nothing() -> None:
         steps(view, PolicyRole.POLISH, 2 + 2 * i, 0.1 + 0.02 * (i + 1))
         steps(view, PolicyRole.MUTATE, 3 + 2 * i, 0.05)
     shares = chosen(view)
-    assert shares[PolicyRole.POLISH] > 0.6
-    assert shares[PolicyRole.MUTATE] > 0.1
-    assert shares[PolicyRole.PROPOSE] > 0.01
+    assert shares[Operator.POLISH] > 0.6
+    assert shares[Operator.MUTATE] > 0.1
+    assert shares[Operator.PROPOSE] > 0.01
 
 
 def test_the_best_is_polished_and_mostly_changed() -> None:
@@ -72,6 +72,24 @@ def test_the_best_is_polished_and_mostly_changed() -> None:
     changes = parents[PolicyRole.MUTATE]
     assert 0.8 < changes[2,] / changes.total() < 0.97
     assert set(parents[PolicyRole.PROPOSE]) == {()}
+
+
+def test_others_are_shown_only_where_they_gain() -> None:
+    view = population(*((0.1 * n,) for n in range(1, 9)))
+    view.operators = {PolicyRole.MUTATE: 1.0}
+    strategy, rng = build_strategy("adaptive_evolution", {}), np.random.default_rng(4)
+
+    def alone() -> int:
+        selections = [strategy.select(view, rng) for _ in range(400)]
+        assert all(bool(s.inspirations) == (len(s.parents) > 1) for s in selections)
+        return sum(len(s.parents) == 1 for s in selections)
+
+    assert 250 < alone() < 310
+    for n in range(20):
+        steps(view, PolicyRole.MUTATE, 100 + 2 * n, 0.1)
+        gained = raw_rewards(view.problem, (0.8 + 0.005 * (n + 1),))
+        view.recent.insert(0, Individual(101 + 2 * n, "", gained, parents=(1, 2)))
+    assert alone() < 200
 
 
 def test_without_polish_every_selection_is_for_a_policy() -> None:
