@@ -230,15 +230,18 @@ def page(tasks: Sequence[Task], values: Values) -> str:
     """Return the page in Markdown; ``values`` have shape (seeds, marks)."""
     arms = [*ARMS, SCIPY]
     lines = ["# Search without a model", ""]
+    lines += [
+        f"Programs of {len(tasks)} on which an arm is better : worse than scipy (intervals) : has a lower mean.",
+        "",
+    ]
+    lines += [f"| evaluations | {' | '.join(ARMS)} |", "|---|---|---|---|"]
     for at, mark in enumerate(MARKS):
+        cells = [str(mark)]
         for arm in ARMS:
             gains = [_gain(values, task, arm, at) for task in tasks]
             better, worse = sum(low > 0 for low, _, _ in gains), sum(high < 0 for _, _, high in gains)
-            lower = sum(mean < 0 for _, mean, _ in gains)
-            lines.append(
-                f"- After {mark} evaluations {arm} is better than scipy on {better} of {len(tasks)} programs and worse"
-                f" on {worse} (intervals); its mean is lower on {lower}."
-            )
+            cells.append(f"{better} : {worse} : {sum(mean < 0 for _, mean, _ in gains)}")
+        lines.append(f"| {' | '.join(cells)} |")
     lines.append(METHOD)
     lines += [
         f"## After {MARKS[-1]} evaluations",
