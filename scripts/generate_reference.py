@@ -117,13 +117,14 @@ def page(text: str) -> str:
 
 def _table(model: type[BaseModel], whole: Mapping[str, Any]) -> str:
     found = whole if model is Problem else whole["$defs"][model.__name__]
-    rows = ["| key | type | default | meaning | example |", "|---|---|---|---|---|"]
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for name, value in found["properties"].items():
         field = model.model_fields.get(name)
-        meaning = value["description"]
+        kind = _type(value)
         example = field.examples[0] if field is not None and field.examples else value["examples"][0]
         default = "**required**" if name in found.get("required", ()) else _default(name, value)
-        cells = (f"`{name}`", _type(value) + _bounds(name, value), default, meaning, f"`{name} = {_toml(example)}`")
+        shown = f" `{name} = {_toml(example)}`" if "list" in kind or "table" in kind else ""
+        cells = (f"`{name}`", kind + _bounds(name, value), default, value["description"] + shown)
         rows.append("| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
