@@ -58,13 +58,13 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
     return _death(usage, limits)
 
 
-def redacted(failure: Failure) -> Failure:
-    """Return the failure of a program that received a secret, without text and with a coarse reason.
+def redacted(failure: Failure, detail: str = "") -> Failure:
+    """Return the failure of a program that received a secret, without its text and with a coarse reason.
 
     The program chooses its output length, exit code and signal number, so each could encode the secret.
     """
     killed = failure.reason.startswith(_SIGNAL)
-    return Failure(failure.kind, "killed_by_signal" if killed else failure.reason)
+    return Failure(failure.kind, "killed_by_signal" if killed else failure.reason, detail)
 
 
 def _death(usage: ResourceUsage, limits: Limits) -> Failure:

@@ -51,7 +51,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
             if SUPERVISOR_KILLED.reason in reasons:
                 return SUPERVISOR_KILLED  # the script may have reported it as the candidate's failure
             if candidate.knows_held_out and isinstance(measured, Failure) and measured.reason != RAISED:
-                return redacted(measured)  # the script leaves out the text of what it raised
+                return redacted(measured, _HELD_OUT)  # the script leaves out the text of what it raised
             return measured
 
         score = run_cascade(batch.problem, measure)
@@ -85,7 +85,7 @@ def _carry(
         else:
             return message
         if candidate.knows_held_out and answer.failure is not None:
-            answer = replace(answer, failure=redacted(answer.failure))
+            answer = replace(answer, failure=redacted(answer.failure, _HELD_OUT))
         script.reply(_reply(answer, close_direct=not candidate.channel_acquired))
         if (failure := answer.failure) is not None:
             reasons.add(failure.reason)
@@ -93,6 +93,7 @@ def _carry(
         limit.relayed_s += time.monotonic() - call_began  # do not count the candidate's time
 
 
+_HELD_OUT: Final = "on inputs that are not shown"
 _GLANCE_S: Final = 0.01
 """How late the end of a limit may be noticed."""
 

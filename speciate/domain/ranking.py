@@ -128,21 +128,19 @@ class Ranking:
 
     def advantage(self, best: Merit, other: Merit) -> str:
         """Return why a candidate ranks before another, in words."""
-        harder = self.targets[max(0, (best.hardest ^ other.hardest).bit_length() - 1)].name
-        value = "its weighted sum is higher"
-        if self.weights is None and (target := self._next_target(best.hardest)) is not None:
-            value = f"it is nearer to target {self.targets[target].name}"
-        if len(self.space.selected) == 1:
-            value = f"its {self.space.selected[0].name} is better"
-        reasons = {
-            "feasibility": "it fulfils all constraints",
-            "unlocks": "it meets the unlock target",
-            "targets": f"it meets more targets ({best.targets}, not {other.targets})",
-            "hardest": f"it meets the harder target {harder}",
-            "value": value,
-            "balance": "its objectives are nearer to the best ends of their ranges",
-        }
-        decisive = (reasons[name] for name, a, b in zip(Merit._fields, best, other, strict=True) if a != b)
+        target = self._next_target(best.hardest)
+        value = f"it is nearer to target {self.targets[target].name}" if target is not None else ""
+        if self.weights is not None or len(self.space.selected) == 1:
+            value = "its weighted sum is higher" if self.weights else f"its {self.space.selected[0].name} is better"
+        reasons = (
+            "it fulfils all constraints",
+            "it meets the unlock target",
+            f"it meets more targets ({best.targets}, not {other.targets})",
+            f"it meets the harder target {self.targets[(best.hardest ^ other.hardest).bit_length() - 1].name}",
+            value,
+            "its objectives are nearer to the best ends of their ranges",
+        )
+        decisive = (reason for reason, a, b in zip(reasons, best, other, strict=True) if a != b)
         return next(decisive, "it was the first with these rewards")
 
     def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[TargetSet]) -> list[Merit]:

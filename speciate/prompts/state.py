@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,19 +83,12 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
     Of one that only repeats the rewards of another attempt or the ``best`` candidate, as with its output, name that.
     """
-    firsts: dict[bytes, int] = {}
-    members = [each.child for each in attempts] + ([] if best is None else [best])
-    for member in sorted(members, key=lambda member: member.number):
-        if member.rewards is not None:
-            firsts.setdefault(rounded(member.rewards).tobytes(), member.number)
-
-    def outcome(attempt: Attempt) -> str:
-        child, rewards = attempt.child, attempt.child.rewards
-        first = child.number if rewards is None else firsts[rounded(rewards).tobytes()]
-        same = first != child.number and (attempt.parent is None or attempt.parent.number != first)
-        return f"the rewards of #{first} again" if same else _outcome(problem, attempt)
-
-    return tuple(f"#{each.child.number} {_change(problem, each)}: {outcome(each)}" for each in attempts)
+    rewards = {
+        each.number: each.rewards for each in (best, *(attempt.child for attempt in attempts)) if each is not None
+    }
+    firsts = {rounded(r).tobytes(): number for number, r in sorted(rewards.items(), reverse=True) if r is not None}
+    lines = ((each, _change(problem, each), _outcome(problem, each, firsts)) for each in attempts)
+    return tuple(f"#{each.child.number} {change}: {outcome}" for each, change, outcome in lines)
 
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
@@ -120,10 +113,13 @@ def words_of(completion: str) -> str:
     return "" if mark is None and is_program(text) else _short(printable(" ".join(paragraph.split()))).rstrip(":. ")
 
 
-def _outcome(problem: Problem, attempt: Attempt) -> str:
+def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) -> str:
     child, parent = attempt.child, attempt.parent
     if child.failure is not None:
         return f"failed, {_short(headline(child.failure, problem, placed=False))}"
+    first = firsts[rounded(child.vector).tobytes()]
+    if first not in {child.number, 0 if parent is None else parent.number}:
+        return f"the rewards of #{first} again"
     if parent is None or parent.rewards is None or child.rewards is None:
         return objectives_text(problem, child)
     changes = [

@@ -119,10 +119,6 @@ class ProposalReceipt(Record):
     reason: str = ""
     """Why it was rejected or refused; empty otherwise."""
 
-    @property
-    def will_be_scored(self) -> bool:
-        return self.status in {ReceiptStatus.ACCEPTED, ReceiptStatus.DUPLICATE}
-
 
 class ProposalState(StrEnum):
     """State of a proposed candidate."""

@@ -34,7 +34,14 @@ from speciate.runs.external_proposals import (
 )
 from speciate.runs.lanes import EXTERNAL_LANE
 from speciate.schema.candidates import CandidateDetail
-from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState, ProposedCandidate
+from speciate.schema.proposals import (
+    AskRecord,
+    ProposalReceipt,
+    ProposalRecord,
+    ProposalState,
+    ProposedCandidate,
+    ReceiptStatus,
+)
 from speciate.search.strategy import Selection
 from speciate.storage import tables
 from speciate.storage.candidates import population
@@ -50,6 +57,8 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
+_ANSWERS = {ReceiptStatus.ACCEPTED, ReceiptStatus.DUPLICATE}
+"""Of a receipt for an answer after which its prompt takes no other."""
 _ASKED = columns_except(tables.asks, "run_id", "created_at")
 
 
@@ -156,7 +165,7 @@ class Proposals(ScopedStore):
                 commit = write_change(connection, locked)
             for i, each in enumerate(sent):
                 own = [receipt for receipt in admission.receipts if receipt.index == i]
-                if each.ask is not None and not answered[i] and any(receipt.will_be_scored for receipt in own):
+                if each.ask is not None and not answered[i] and {receipt.status for receipt in own} & _ANSWERS:
                     answer = {"digest": _digest(each), "receipts": [receipt.model_dump(mode="json") for receipt in own]}
                     connection.execute(SQL.insert_receipts, {"id": each.ask, "run_id": run_id, "receipts": answer})
             if idempotency_key is not None:
