@@ -12,7 +12,7 @@ from benchmarks.parts import median, processor_seconds, service_pids, show
 from speciate.cli.local_service import LocalService
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -99,9 +99,12 @@ class _Bench:
         run_id, _ = start_run(
             self._stores.runs,
             self._stores.signals,
-            problem=self._problem,
-            policies=RunPolicies(self._policy),
-            spec=spec,
+            prepare_run(
+                self._stores.runs,
+                problem=self._problem,
+                policies=RunPolicies(self._policy),
+                spec=spec,
+            ),
         )
         while not (record_ := self._stores.runs.get(run_id)).state.ended:
             if record_.state.value == "paused":

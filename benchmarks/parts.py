@@ -16,7 +16,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.embedded import ChildCommand
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 
@@ -57,7 +57,11 @@ def begin(stores: Stores, run_spec: RunSpec) -> UUID:
     """Start a run of the benchmark's problem."""
     stored, _ = stores.catalog.add_problem(problem())
     registered, _ = stores.catalog.add_policy(policy())
-    run_id, _ = start_run(stores.runs, stores.signals, problem=stored, policies=RunPolicies(registered), spec=run_spec)
+    run_id, _ = start_run(
+        stores.runs,
+        stores.signals,
+        prepare_run(stores.runs, problem=stored, policies=RunPolicies(registered), spec=run_spec),
+    )
     return run_id
 
 

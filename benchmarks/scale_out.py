@@ -22,7 +22,7 @@ from benchmarks.parts import CONSOLE, policy, problem, show, spec
 from benchmarks.spinning import SpinningEvaluator
 from speciate.policies import build_client
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -302,7 +302,11 @@ def _show_sizes(settings: Settings) -> None:
         signals = LocalQueue()
         stored, _ = stores.catalog.add_problem(problem())
         registered, _ = stores.catalog.add_policy(policy())
-        start_run(stores.runs, signals, problem=stored, policies=RunPolicies(registered), spec=spec(_SIZES))
+        start_run(
+            stores.runs,
+            signals,
+            prepare_run(stores.runs, problem=stored, policies=RunPolicies(registered), spec=spec(_SIZES)),
+        )
         executor = WorkExecutor(stores.work, signals, SpinningEvaluator(), build_client)
         drain(executor, signals)
         written = _wal(stores) - before

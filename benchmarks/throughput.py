@@ -135,11 +135,15 @@ def _first(candidates: int) -> list[WorkRef]:
     """Start a run without ringing: the loop is handed its first unit of work."""
     signals = _Collecting()
     from benchmarks.parts import policy, problem
-    from speciate.runs.start import start_run
+    from speciate.runs.start import prepare_run, start_run
 
     stored, _ = _stores.catalog.add_problem(problem())
     registered, _ = _stores.catalog.add_policy(policy())
-    start_run(_stores.runs, signals, problem=stored, policies=RunPolicies(registered), spec=spec(candidates))
+    start_run(
+        _stores.runs,
+        signals,
+        prepare_run(_stores.runs, problem=stored, policies=RunPolicies(registered), spec=spec(candidates)),
+    )
     return signals.take()
 
 

@@ -11,7 +11,7 @@ from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.runs.declarations import entrant_policies
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
 from speciate.storage.stores import Stores
@@ -104,10 +104,13 @@ def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: Plan
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
-        problem=stores.catalog.problem(planned.problem),
-        policies=entrant_policies(entrant, stores.catalog),
-        spec=record.declaration.spec(entrant, planned.seed),
-        # If the worker dies before the run is attached, the next pass finds the same run by its key.
-        idempotency_key=f"tournament:{record.id}:{ordinal}",
+        prepare_run(
+            stores.runs,
+            problem=stores.catalog.problem(planned.problem),
+            policies=entrant_policies(entrant, stores.catalog),
+            spec=record.declaration.spec(entrant, planned.seed),
+            # If the worker dies before the run is attached, the next pass finds the same run by its key.
+            idempotency_key=f"tournament:{record.id}:{ordinal}",
+        ),
     )
     return run_id

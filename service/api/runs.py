@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Annotated
 from uuid import UUID
@@ -17,11 +18,14 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.domain.seeds import SeedRequest
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
-from speciate.policies import can_advise
+from speciate.policies import asks_singly, can_advise
+from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit
+from speciate.runs import estimate
 from speciate.runs.run_policies import problem_and_policies
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.base import Page
+from speciate.schema.estimates import RunEstimate
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.stores import Stores
@@ -76,14 +80,26 @@ def create_run(
     return _current(run_id, stores, response)
 
 
+@router.post(":estimate")
+def estimate_run(body: RunSubmission, stores: StoresDep) -> RunEstimate:
+    """Estimate what a run would spend, without starting it; the body is that of the request that starts it."""
+    return estimate.estimate_run(stores.runs, _prepared(body, stores), asks_singly)
+
+
 def start_submitted(body: RunSubmission, stores: Stores, idempotency_key: str | None) -> UUID:
-    """Start a run as a request or a form describes it. Raises as ``start_run`` does."""
+    """Start a run as a request or a form describes it. Raises as ``prepare_run`` and ``start_run`` do."""
+    run = _prepared(body, stores, idempotency_key)
+    if body.estimate:
+        run = replace(run, estimate=estimate.estimate_run(stores.runs, run, asks_singly))
+    return start_run(stores.runs, stores.signals, run)[0]
+
+
+def _prepared(body: RunSubmission, stores: Stores, idempotency_key: str | None = None) -> NewRun:
     problem, policies = problem_and_policies(
         body.problem, body.policy.items(), (body.mutator or {}).items(), stores.catalog
     )
-    run_id, _ = start_run(
+    return prepare_run(
         stores.runs,
-        stores.signals,
         problem=problem,
         policies=policies,
         spec=body.part(RunSpec),
@@ -93,7 +109,6 @@ def start_submitted(body: RunSubmission, stores: Stores, idempotency_key: str | 
         can_advise=can_advise,
         seeds=body.part(SeedRequest),
     )
-    return run_id
 
 
 @router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "The ETag still matches."}})

@@ -123,12 +123,16 @@ V = TypeVar("V", bound=Value)
 class RunSubmission(RunSpec, Labels, SeedRequest):
     """A run to start."""
 
+    omitted_at_default = RunSpec.omitted_at_default | {"estimate"}
+
     problem: Name
     """Id, ``slug`` (the newest version) or ``slug@version`` of the problem."""
     policy: PolicyWeights
     """Id or name of the policy, or an ensemble as an object of names and weights."""
     mutator: PolicyWeights | None = None
     """Another policy or ensemble that changes parents."""
+    estimate: bool = False
+    """True to estimate first what the run will spend, and to keep the estimate with it."""
 
     @cached_property
     def digest(self) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from speciate.domain.numbers import short_number
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from speciate.schema.estimates import RunEstimate
     from speciate.schema.runs import RunRecord, SourceRun
     from speciate.schema.unlocks import UnlockRecord
 
@@ -229,6 +230,18 @@ def print_sections(texts: Iterable[tuple[str, str]]) -> None:
         print_line()
         print_line(f"--- {title}", style="bold")
         print_text(text)
+
+
+def print_estimate(estimate: RunEstimate, actual: Mapping[str, float] | None = None) -> None:
+    """Print what a run was estimated to spend, beside what it has spent, and where the estimate comes from."""
+    rows = []
+    for name, amount in estimate.ranges():
+        values = [amount.expected, amount.low, amount.high, *([] if actual is None else [actual.get(name)])]
+        digits = 4 if name == "dollars" else 0
+        rows.append((name, *("" if value is None else f"{value:,.{digits}f}" for value in values)))
+    columns = ("", ">expected", ">from", ">to", *([] if actual is None else [">actual"]))
+    print_table(columns, rows, empty="")
+    print_note(f"Estimated for the whole budget. {estimate.basis}.")
 
 
 def print_diagnosis(run: RunRecord) -> None:

@@ -49,6 +49,14 @@ def is_immediate(policy: Policy) -> bool:
     return policy.kind in KINDS and policy_kind(policy.kind).immediate
 
 
+def asks_singly(policy: Policy) -> bool:
+    """Return True if each completion takes a request of its own."""
+    from speciate.policies.kind import client_options
+    from speciate.policies.openai_options import OpenAICompatibleOptions
+
+    return policy.kind == DEFAULT_KIND and client_options(policy, OpenAICompatibleOptions).single
+
+
 def build_client(policy: Policy, context: ClientContext | None = None) -> PolicyClient:
     """Return the client of a policy, without contacting anything.
 

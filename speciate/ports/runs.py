@@ -11,6 +11,7 @@ from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.ports.work import Commit, RunContext, WeightedPolicy
+from speciate.schema.estimates import ObservedRun, RunEstimate
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RankedCandidate, RunRecord, SourceRun
@@ -30,6 +31,7 @@ class NewRun:
     request_digest: str = ""  # digest of the request as it was sent, for its key: names may have newer versions later
     seeds: tuple[SeedProgram, ...] = ()
     sources: tuple[SourceRun, ...] = ()  # runs of the seed programs
+    estimate: RunEstimate | None = None  # what its user was told that it will spend
 
     @property
     def mutator_id(self) -> UUID | None:
@@ -80,6 +82,12 @@ class RunStore(Protocol):
 
     def queries(self) -> RunPrograms:
         """Return the queries of the same database."""
+
+    def observed(self, problem: str, strategy: str, policy_id: UUID) -> Sequence[ObservedRun]:
+        """Return what the answers of a policy cost in at most ten runs: those most like a new one, newest first.
+
+        ``problem`` is the slug; all of them share as much with the new run (``ObservedRun.alike``).
+        """
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
         """Create and start a run in one transaction.

@@ -12,7 +12,7 @@ from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
-from speciate.runs.progress import NewWork, RunChange, RunProgress
+from speciate.runs.progress import NewWork, RunChange
 from speciate.runs.stopping import complete_unlocked, complete_when_idle, notice_plateau, spent_limits
 from speciate.search.strategies import build_strategy
 
@@ -44,7 +44,7 @@ def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
 def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
-    size, samples = _batch_size(progress, context)
+    size, samples = batch_size(context, progress.evaluations)
     answers = size if left is None else min(size, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
@@ -70,12 +70,15 @@ def _in_flight(context: RunContext, evaluated: int) -> int:
     return build_strategy(spec.strategy, spec.strategy_options).in_flight(most, evaluated)
 
 
-def _batch_size(progress: RunProgress, context: RunContext) -> tuple[int, int]:
-    """Return the answers of the next batch, and those of each of its prompts: fewer if the strategy wants fewer."""
+def batch_size(context: RunContext, evaluated: int) -> tuple[int, int]:
+    """Return the answers of the next batch after ``evaluated`` candidates, and those of each of its prompts.
+
+    Both are smaller if the strategy wants fewer.
+    """
     spec = context.spec
     # A completion may hold a set of answers; asking for fewer would waste the rest.
     least = min(spec.batch, max(share.policy.answers_per_rollout for share in context.policies(PolicyRole.PROPOSE)))
-    size = max(least, _in_flight(context, progress.evaluations) // spec.lanes)
+    size = max(least, _in_flight(context, evaluated) // spec.lanes)
     return size, max(spec.samples_per_prompt * size // spec.batch, min(least, spec.samples_per_prompt))
 
 

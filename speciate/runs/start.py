@@ -16,9 +16,8 @@ from speciate.schema.problems import ProblemVersion
 from speciate.telemetry.logs import add_log_context
 
 
-def start_run(
+def prepare_run(
     store: RunStore,
-    signals: CommitListener,
     *,
     problem: ProblemVersion,
     policies: RunPolicies,
@@ -28,21 +27,16 @@ def start_run(
     request_digest: str = "",
     can_advise: CanAdvise = writes_text,
     seeds: SeedRequest = NO_SEEDS,
-) -> tuple[UUID, bool]:
-    """Create a run and start it. A repeated idempotency key returns the run of the first request.
-
-    The arguments are those of ``check_run``, ``read_seeds`` and ``NewRun``.
-
-    Returns:
-        The run's ID, and True if the run is new.
+) -> NewRun:
+    """Return a run to start. The arguments are those of ``check_run``, ``read_seeds`` and ``NewRun``.
 
     Raises:
         InvalidInputError: The run cannot work; see ``check_run`` and ``read_seeds``.
         NotFoundError: A run to take seed programs from does not exist.
-        ConflictError: The key belongs to a different request, or a run to take seed programs from is not visible.
+        ConflictError: A run to take seed programs from is not visible.
     """
     check_run(problem, policies, spec, can_advise)
-    run = NewRun(
+    return NewRun(
         problem,
         policies,
         spec,
@@ -52,6 +46,17 @@ def start_run(
         seeds=accepted_seeds(problem.definition, spec, read_seeds(store, problem, seeds)),
         sources=tuple(read_sources(store, seeds)),
     )
+
+
+def start_run(store: RunStore, signals: CommitListener, run: NewRun) -> tuple[UUID, bool]:
+    """Create a run and start it. A repeated idempotency key returns the run of the first request.
+
+    Returns:
+        The run's ID, and True if the run is new.
+
+    Raises:
+        ConflictError: The key belongs to a different request.
+    """
     run_id, new, commit = store.launch(run)
     if new:
         add_log_context(run=str(run_id))

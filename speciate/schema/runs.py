@@ -13,6 +13,7 @@ from speciate.domain.diagnosis import Diagnosis
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.schema.base import HideableRecord, Record
+from speciate.schema.estimates import RunEstimate
 from speciate.schema.policies import EnsembleMember
 
 
@@ -87,6 +88,8 @@ class RunSetup(Record):
     """Number of seed programs that it was given; 0 if it starts from the problem's."""
     sources: tuple[SourceRun, ...] = ()
     """Runs that seed programs were taken from, and the sources of these; empty if none was."""
+    estimate: RunEstimate | None = None
+    """What was estimated before it started; None if nobody asked."""
     external: bool = False
     """True if its policy is external, so that it waits for proposals."""
     proposers: tuple[str, ...] = ()
@@ -215,6 +218,12 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
             ("seconds", spent.seconds, budget.seconds),
             ("dollars", spent.cost, budget.dollars),
         )
+
+    @property
+    def actual(self) -> dict[str, float]:
+        """What it has spent of the amounts of ``RunEstimate.ranges``, as far as it is recorded."""
+        spent = {unit: spent for unit, spent, _ in self.spending}
+        return spent | {"failed": self.failed, "completions": self.rollouts}
 
     @property
     def waits(self) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FIRST_REVISION: Final = "0200"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
-NEWEST_REVISION: Final = "0202"
+NEWEST_REVISION: Final = "0203"
 """Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
 
 _STORED_DIGEST: Final = "obj_description('alembic_version'::regclass)"

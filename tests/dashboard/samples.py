@@ -21,7 +21,7 @@ from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignController
@@ -190,9 +190,12 @@ def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 2
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
-        problem=stores.catalog.add_problem(problem)[0],
-        policies=RunPolicies(stores.catalog.add_policy(policy)[0]),
-        spec=RunSpec.model_validate(given),
+        prepare_run(
+            stores.runs,
+            problem=stores.catalog.add_problem(problem)[0],
+            policies=RunPolicies(stores.catalog.add_policy(policy)[0]),
+            spec=RunSpec.model_validate(given),
+        ),
     )
     return run_id
 

@@ -117,6 +117,9 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         return
     _print_run(run.record, best)
     output.print_diagnosis(run.record)
+    if run.record.estimate is not None:
+        output.print_line()
+        output.print_estimate(run.record.estimate, run.record.actual)
     if run.record.ensembles:
         output.print_line()
         output.print_table(

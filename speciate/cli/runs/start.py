@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,7 +11,18 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.best_program import check_out_options, require_free
-from speciate.cli.common import AsJson, LogTo, NoOut, OutDirectory, Yes, client, command_group, confirm_budget, examples
+from speciate.cli.common import (
+    AsJson,
+    LogTo,
+    NoOut,
+    OutDirectory,
+    Yes,
+    client,
+    command_group,
+    confirm,
+    confirm_budget,
+    examples,
+)
 from speciate.cli.learning import complete_learning
 from speciate.cli.model_options import add_options
 from speciate.domain.errors import InvalidInputError, SpeciateError
@@ -19,6 +31,7 @@ from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
+    from speciate.schema.estimates import RunEstimate
 
 app = command_group()
 
@@ -33,6 +46,10 @@ Mutators = Annotated[
     list[str] | None, typer.Option("--mutator", metavar=_WEIGHTS, help="Policy that mutates parents; repeatable.")
 ]
 IdempotencyKey = Annotated[str | None, typer.Option(help="Key that makes a repeated request return the same object.")]
+Estimate = Annotated[
+    bool,
+    typer.Option("--estimate", help="First estimate calls, tokens, dollars and seconds, and ask whether to start."),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end or a pause.")]
 
 
@@ -47,6 +64,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
         "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
         "speciate run maze-0 --policy maze-base -b 5000 --learn vector_max_at_k --learn-option groups=4 --watch",
         "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
+        "speciate run my-problem -p qwen --dollars 5 --watch --estimate",
     ),
 )
 @add_options(RunSpec)
@@ -76,6 +94,7 @@ def run_command(
     tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
     note: Annotated[str, typer.Option(help="Free-text note.")] = "",
     idempotency_key: IdempotencyKey = None,
+    estimate: Estimate = False,
     yes: Yes = False,
     watch: Watch = False,
     out: OutDirectory = None,
@@ -108,17 +127,23 @@ def run_command(
         tracker = load_tracker(log)
     confirm_budget(limits, yes=yes, as_json=as_json)
     with client(ctx) as service:
+        spec = {
+            "policy": parse_policies(policy, "--policy"),
+            "mutator": parse_policies(mutator, "--mutator") if mutator else None,
+            "seeds": read_seeds(seeds),
+            "seed_from": [_source(service, text) for text in seed_from or ()],
+            **complete_learning(options),
+        }
+        if estimate:
+            confirm_estimate(service.runs.estimate(problem, **spec), yes=yes, as_json=as_json)
         run = service.runs.create(
             problem,
-            parse_policies(policy, "--policy"),
-            mutator=parse_policies(mutator, "--mutator") if mutator else None,
             name=name,
             tags=tag or (),
             note=note,
-            seeds=read_seeds(seeds),
-            seed_from=[_source(service, text) for text in seed_from or ()],
             idempotency_key=idempotency_key,
-            **complete_learning(options),
+            estimate=estimate,
+            **spec,
         )
         if as_json:
             output.print_json(run.record)
@@ -130,6 +155,18 @@ def run_command(
             from speciate.cli.runs.watch import watch_run
 
             raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
+
+
+def confirm_estimate(estimate: RunEstimate, *, yes: bool, as_json: bool) -> None:
+    """Print an estimate, and end the command unless its run is to start."""
+    if as_json:
+        output.print_json(estimate)
+    else:
+        output.print_estimate(estimate)
+    if not yes and not sys.stdout.isatty():
+        output.print_note("Nothing was started: --yes starts the run.")
+        raise typer.Exit
+    confirm("Start the run?", yes=yes, as_json=as_json)
 
 
 def _print_notes(run: RunHandle) -> None:

@@ -176,6 +176,8 @@ def _print_outcome(record: RunRecord) -> None:
     style = "red" if record.no_result else _STYLES.get(record.state, "")
     output.print_line(format_state(record.outcome, record.cause), style=style)
     output.print_diagnosis(record)
+    if record.estimate is not None:
+        output.print_estimate(record.estimate, record.actual)
     if record.state is RunState.PAUSED:
         output.print_line(f"Resume it with: speciate runs resume {record.id}")
 

@@ -27,6 +27,7 @@ from speciate.client.calls import change_visibility, get, get_list, get_page, pa
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.schema.estimates import RunEstimate
 from speciate.schema.runs import RunOrder, RunRecord
 
 
@@ -46,6 +47,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         seeds: SeedsLike = (),
         seed_from: SeedSourcesLike = (),
         idempotency_key: str | None = None,
+        estimate: bool = False,
         **spec: Any,
     ) -> AsyncRunHandle:
         """Start a run.
@@ -62,6 +64,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             seed_from: Runs of the same problem to start from: ``"RUN"`` for its Pareto front, ``"RUN:front=N"`` for the
                 best N of it, ``"RUN:best"``, or ``SeedSource`` objects. A run is named by its id.
             idempotency_key: Repeating a request with the same key returns the same run. Default: a new key per call.
+            estimate: True to keep an estimate of what the run will spend with it.
             spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …
 
         Raises:
@@ -69,18 +72,30 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             NotFoundError: The problem or a policy does not exist.
             ConflictError: The key was used for another request.
         """
-        labels = run_labels(name, tags, note)
-        body = {
-            "problem": str(problem),
-            "policy": _policies(policy),
-            "mutator": mutator and _policies(mutator),
-            **run_spec(budget, **spec).model_dump(mode="json"),
-            **labels.model_dump(mode="json", exclude_defaults=True),
-            **seed_request(seeds, seed_from).model_dump(mode="json", exclude_defaults=True),
-        }
+        labels = run_labels(name, tags, note).model_dump(mode="json", exclude_defaults=True)
+        body = (
+            labels
+            | _body(problem, policy, mutator, budget, seeds, seed_from, spec)
+            | ({"estimate": True} if estimate else {})
+        )
         # The key makes it safe to repeat the request after a broken connection.
         call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))
         return AsyncRunHandle(self._transport, await self._transport.send(call))
+
+    async def estimate(
+        self,
+        problem: str | UUID,
+        policy: PoliciesLike,
+        *,
+        budget: BudgetLike,
+        mutator: PoliciesLike | None = None,
+        seeds: SeedsLike = (),
+        seed_from: SeedSourcesLike = (),
+        **spec: Any,
+    ) -> RunEstimate:
+        """Return what a run would spend, without starting it. Arguments and errors are those of ``create``."""
+        body = _body(problem, policy, mutator, budget, seeds, seed_from, spec)
+        return await self._transport.send(post("/v1/runs:estimate", RunEstimate, body))
 
     async def get(self, run: str | UUID) -> AsyncRunHandle:
         """Return a run.
@@ -169,6 +184,24 @@ class AsyncCandidatesClient(AsyncResourceClient):
         return await self._transport.send(
             get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord)
         )
+
+
+def _body(
+    problem: str | UUID,
+    policy: PoliciesLike,
+    mutator: PoliciesLike | None,
+    budget: BudgetLike,
+    seeds: SeedsLike,
+    seed_from: SeedSourcesLike,
+    spec: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        "problem": str(problem),
+        "policy": _policies(policy),
+        "mutator": mutator and _policies(mutator),
+        **run_spec(budget, **spec).model_dump(mode="json"),
+        **seed_request(seeds, seed_from).model_dump(mode="json", exclude_defaults=True),
+    }
 
 
 def _candidate(candidate_id: str | UUID) -> str:

@@ -1,7 +1,7 @@
 -- document: The columns of a record, with their progress and problem, as one JSON document.
 -- The driver and SQLAlchemy spend 3 µs of processor time on each column of a result.
 r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
-  r.id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.sources, r.created_at, r.archived_at,
+  r.id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.sources, r.estimate, r.created_at, r.archived_at,
   r.deleted_at, g.*,
   {running_seconds} AS seconds_now, p.slug AS problem, p.version AS problem_version,
   (SELECT count(*) FROM run_seeds s WHERE s.run_id = r.id) AS seeds,

@@ -20,6 +20,7 @@ from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.schema.base import Page
+from speciate.schema.estimates import ObservedRun
 from speciate.schema.runs import RunOrder, RunRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
@@ -206,6 +207,10 @@ class PostgresRunStore(ScopedStore):
         rows = self._rows(WORK_IN_FLIGHT, {"limit": limit, "project": self.project})
         return tuple(WorkRecord.model_validate(row._asdict()) for row in rows)
 
+    def observed(self, problem: str, strategy: str, policy_id: UUID) -> tuple[ObservedRun, ...]:
+        binds = {"project": self._home, "problem": problem, "strategy": strategy, "policy": policy_id}
+        return tuple(ObservedRun(**row._asdict()) for row in self._rows(SQL.observed, binds))
+
     def queries(self) -> RunQueries:
         return RunQueries(self._engine, retry_for_s=self.retry_for_s)
 
@@ -281,6 +286,7 @@ def _parameters(new: NewRun, run_id: UUID, project: UUID, *, own: bool) -> dict[
         "strategy": new.spec.strategy,
         "spec": new.spec.stored_json(),
         "sources": [source.model_dump(mode="json") for source in new.sources],
+        "estimate": None if new.estimate is None else new.estimate.model_dump(mode="json"),
         **new.labels.stored_json(),
         "evaluations": budget.evaluations,
         "tokens": budget.tokens,

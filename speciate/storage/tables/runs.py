@@ -20,6 +20,7 @@ runs = sa.Table(
     sa.Column("spec", pg.JSONB, nullable=False),
     # Runs from which it took seed programs, with what they had spent by then: fields of ``SourceRun``.
     sa.Column("sources", pg.JSONB, nullable=False, server_default="[]"),
+    sa.Column("estimate", pg.JSONB),
     # False if a tournament or campaign started the run and counts towards the quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
     # Labels; only they and the visibility change.

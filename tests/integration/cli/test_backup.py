@@ -25,7 +25,7 @@ from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.migrate import NEWEST_REVISION, upgrade
@@ -92,7 +92,9 @@ def _begin(stores: Stores, evaluations: int, seed: int = 0) -> UUID:
     good = "```python\nx = 1.{number}\ny = 3\n```"
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
     spec = toy_spec(evaluations, seed=seed, strategy="best_of_n")
-    return start_run(stores.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=spec)[0]
+    return start_run(
+        stores.runs, LocalQueue(), prepare_run(stores.runs, problem=problem, policies=RunPolicies(policy), spec=spec)
+    )[0]
 
 
 def _record(stores: Stores, run_id: UUID) -> list[str]:

@@ -17,7 +17,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.visibility import VisibilityChange
 from speciate.ids import floor7
 from speciate.runs.executor import LocalQueue
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
@@ -49,7 +49,9 @@ def _cancelled(stores: Stores) -> UUID:
     problem, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
     run_id, _ = start_run(
-        stores.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=toy_spec(strategy="best_of_n")
+        stores.runs,
+        LocalQueue(),
+        prepare_run(stores.runs, problem=problem, policies=RunPolicies(policy), spec=toy_spec(strategy="best_of_n")),
     )
     stores.signals.committed(stores.runs.cancel(run_id))
     return run_id

@@ -19,7 +19,7 @@ from speciate.cli.local_service import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.schema.runs import RunRecord
 from speciate.settings import Settings
@@ -46,7 +46,9 @@ class Service:
         stored, _ = self.stores.catalog.add_problem(problem)
         registered, _ = self.stores.catalog.add_policy(policy)
         run_id, _ = start_run(
-            self.stores.runs, self.stores.signals, problem=stored, policies=RunPolicies(registered), spec=spec
+            self.stores.runs,
+            self.stores.signals,
+            prepare_run(self.stores.runs, problem=stored, policies=RunPolicies(registered), spec=spec),
         )
         return run_id
 

@@ -27,7 +27,7 @@ from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
@@ -120,8 +120,12 @@ def fill_project(stores: Stores) -> tuple[UUID, UUID, UUID]:
     policy, _ = stores.catalog.add_policy(toy_policy(slug=f"{MARK}-policy", options={"completions": texts}))
     stores.catalog.add_problem_set(f"{MARK}-set", "", [problem.id])
     run_id, _ = start_run(
-        stores.runs, stores.signals, problem=problem, policies=RunPolicies(policy), spec=toy_spec(13),
-        labels=Labels(name=f"a {MARK}", tags=(MARK,), note=f"about {MARK}"), idempotency_key="the same key",
+        stores.runs,
+        stores.signals,
+        prepare_run(
+            stores.runs, problem=problem, policies=RunPolicies(policy), spec=toy_spec(13),
+            labels=Labels(name=f"a {MARK}", tags=(MARK,), note=f"about {MARK}"), idempotency_key="the same key",
+        ),
     )  # fmt: skip
     work(stores)
     entrants = [
@@ -323,8 +327,9 @@ def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
         assert not seen(world, answer, path), path
     budget = {"evaluations": 5}
     entrants = [{"name": n, "policy": str(policy), "strategy": "best_of_n"} for n in "ab"]
+    runs = [{"problem": p, "policy": q, "budget": budget} for p, q in zip(*names.values(), strict=True)]
     bodies: dict[str, list[dict[str, Any]]] = {
-        "/v1/runs": [{"problem": p, "policy": q, "budget": budget} for p, q in zip(*names.values(), strict=True)],
+        **dict.fromkeys(("/v1/runs", "/v1/runs:estimate"), runs),
         "/v1/problem-sets": [{"slug": "mine", "problems": [name]} for name in names["problem"]],
         "/v1/tournaments": [
             {"slug": "mine", "problems": [name], "entrants": entrants, "baseline": "a", "seeds": [1], "budget": budget}

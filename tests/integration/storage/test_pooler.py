@@ -21,7 +21,7 @@ from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
 from speciate.runs.executor import LocalQueue, WorkExecutor
-from speciate.runs.start import start_run
+from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -87,7 +87,9 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores)
     leader = threading.Thread(target=reconcile_forever, args=(pooled,), kwargs={"stop": stop})
     leader.start()
     spec = toy_spec(BUDGET, lanes=6, strategy="best_of_n")
-    run_id, _ = start_run(pooled.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=spec)
+    run_id, _ = start_run(
+        pooled.runs, LocalQueue(), prepare_run(pooled.runs, problem=problem, policies=RunPolicies(policy), spec=spec)
+    )
 
     def work(_: int) -> None:
         executor = WorkExecutor(pooled.work, LocalQueue(), ToyEvaluator(), build_client)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -669,3 +670,40 @@ def test_export_to_a_file_is_atomic(cli: Cli, service: FakeService, tmp_path: Pa
     assert len((tmp_path / "x").read_text().splitlines()) == 2
     assert json.loads(cli("runs", "export", RUN).out)["number"] == 1
     assert cli("runs", "export", RUN, "--out", tmp_path / "no" / "x").code == ExitCode.CONFLICT
+
+
+ESTIMATE: dict[str, Any] = {
+    **{
+        name: {"low": 5, "expected": 9, "high": 1234.5}
+        for name in ("evaluations", "calls", "completions", "prompt_tokens", "completion_tokens", "tokens")
+    },
+    "dollars": {"low": 0.001, "expected": 0.25, "high": 2},
+    "first_prompt_bytes": 900,
+    "sources": [{"policy": "qwen@1", "same": ["policy", "problem"], "runs": [str(RUN)]}],
+}
+
+
+def test_an_estimate_starts_nothing_unless_it_is_confirmed(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/runs:estimate", say(ESTIMATE))
+    command = ["run", "packing", "-p", "qwen", "-b", 9, "--estimate"]
+    outcome = cli(*command)
+    assert outcome.code == ExitCode.OK
+    assert [line.split() for line in outcome.lines][::7] == [
+        ["expected", "from", "to"],
+        ["dollars", "0.2500", "0.0010", "2.0000"],
+    ]
+    assert "qwen@1: earlier runs of the same policy and problem (…00000007)." in outcome.err
+    assert "--yes starts the run" in outcome.err
+    assert not service.asked("/v1/runs")
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
+    spent = run_json()["spent"] | {"cost": 0.3}
+    service.on("POST", "/v1/runs", say(run_json(estimate=ESTIMATE), 202))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="failed", spent=spent, best=None, estimate=ESTIMATE)))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), END))
+    outcome = cli(*command, "--yes", "--watch")
+    (request,) = service.asked("/v1/runs")
+    assert request.body["estimate"] is True
+    assert [line.split() for line in outcome.lines if line.startswith("dollars")] == [
+        ["dollars", "0.2500", "0.0010", "2.0000"],
+        ["dollars", "0.2500", "0.0010", "2.0000", "0.3000"],
+    ]

@@ -111,6 +111,7 @@ _DIGESTS = {
     "0200_initial_schema.py": "d975663c47af3b16",
     "0201_repeats_and_sources.py": "a5a54bf46de9575e",
     "0202_estimated_tokens.py": "1ccc7ba86219489a",
+    "0203_estimates.py": "0a92a3a187690504",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
