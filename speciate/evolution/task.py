@@ -18,8 +18,8 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.local.engine import local_client
 from speciate.local.sandbox import LocalSandbox
-from speciate.policies.inline import register
-from speciate.settings import ANY_COMMAND, Settings
+from speciate.policies.inline import agent_policy, register
+from speciate.settings import Settings
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
@@ -80,7 +80,8 @@ def evolving(
     """
     spec = _spec_of(task)
     if task.agents:  # they run here only if this process executes the run
-        settings = settings.model_copy(update={"agent_commands": (ANY_COMMAND,)})
+        commands = [agent_policy(command).options["command"] for command in task.agents]
+        settings = settings.model_copy(update={"agent_commands": (*settings.agent_commands, *commands)})
     with ThreadPoolExecutor(1) as pool, closing(LocalSandbox(settings)) as sandbox:
         scored = pool.submit(_problem_of, task, sandbox)
         if wait([scored], _MISTAKE_WITHIN_S).done:

@@ -27,7 +27,7 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.shared import SharedPostgres
 from speciate.local.ownership import FOLDER, OwnRuns
 from speciate.local.servers import announced_url
-from speciate.settings import Settings, default_data_dir, http_address, load_settings
+from speciate.settings import ANY_COMMAND, Settings, default_data_dir, http_address, load_settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -157,6 +157,8 @@ class _Engine:
                 "token": None,
                 "host": "127.0.0.1",
                 "port": sockets[1].getsockname()[1] if dashboard else settings.port,
+                # Pages on a port have no token, and other accounts of this machine can open them.
+                "agent_commands": settings.agent_commands or (() if dashboard else (ANY_COMMAND,)),
                 "allowed_networks": settings.allowed_networks or (LOOPBACK, PRIVATE),
             }
         )

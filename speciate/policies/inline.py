@@ -6,14 +6,16 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.merging import merged
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, Price
 from speciate.domain.suggestions import did_you_mean
+from speciate.policies.prices import price_of
 from speciate.policies.providers import (
     ANY_SERVER,
     PROVIDERS,
@@ -29,13 +31,14 @@ from speciate.schema.policies import PolicyVersion
 _FORM: Final = "Write PROVIDER/NAME, such as openai/gpt-5-mini, or an address, such as http://127.0.0.1:8000/v1#NAME."
 _ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
 _MOST_SHOWN: Final = 10
-_REPORTING: Final = {
-    ("claude",): ("--output-format", "json"),
-    ("codex", "exec"): ("--json", "--skip-git-repo-check"),
-    ("gemini",): ("--output-format", "json"),
-    ("opencode", "run"): ("--format", "json"),
+_KNOWN_AGENTS: Final = {
+    ("claude",): ("anthropic", "claude-opus-5", ("--output-format", "json")),
+    ("codex", "exec"): ("openai", "", ("--json", "--skip-git-repo-check")),
+    ("gemini",): ("gemini", "", ("--output-format", "json")),
+    ("opencode", "run"): ("", "", ("--format", "json")),
 }
-"""Arguments with which agents report tokens and cost in JSON; the folder of a request is no git repository."""
+"""Provider of known agents, the model at whose price dollars are reserved unless another one is named, and arguments
+with which they report tokens (Claude Code also dollars) and work outside a git repository."""
 
 
 class PolicyRegistry(Protocol):
@@ -75,8 +78,8 @@ def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Po
 def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
     """Return the policy of a command that reads prompts on standard input, such as ``claude -p`` or ``codex exec``.
 
-    Paths of existing files become absolute, since the command runs in other folders. Known agents report tokens and
-    cost: they get the arguments for it.
+    Paths of existing files become absolute, since the command runs in other folders. Known agents get the arguments
+    with which they report tokens.
     """
     from speciate.policies.command import split_command
 
@@ -84,15 +87,18 @@ def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> P
         arguments = split_command(command)
     except ValueError as error:
         raise InvalidInputError(f"--agent: {error}.") from None
-    slug = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]]))
-    for known, added in _REPORTING.items():
+    slug, price = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]])), Price()
+    for known, (provider, default, added) in _KNOWN_AGENTS.items():
         if tuple(arguments[: len(known)]) == known:
+            named = [value for name, value in pairwise(arguments) if name in ("-m", "--model")]
+            listed = price_of(provider, [default, *named][-1]) or price_of(provider, default)
+            price = price if listed is None else listed.price
             arguments += [each for each in added if added[0] not in arguments]
     arguments = [_absolute(each, is_program=not place) for place, each in enumerate(arguments)]
     fields = {
         "sampling": {"max_tokens": 32_000},
         "timeout_s": 900.0,
-        "price": {},
+        "price": price.model_dump(),
         "options": {"command": shlex.join(arguments)},
     }
     own = {"slug": slug, "kind": "command", "model": Path(arguments[0]).name}

@@ -53,7 +53,7 @@ def wait_for(reached: Callable[[], bool]) -> None:
 def test_agents_evolve_programs_and_end_with_the_process(data_dir: Path, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     hangs = command(f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
-    with local_client(Settings(data_dir=data_dir, agent_commands=("*",))) as client:
+    with local_client(Settings(data_dir=data_dir)) as client:
         client.problems.add(load_problem(bundled()["online-bin-packing"]))
         spec: dict[str, Any] = {"budget": 3, "strategy": "best_of_n"}
         run = client.runs.create("online-bin-packing", register(client.policies, [], [command(EDITS)]), **spec)
@@ -65,7 +65,7 @@ def test_agents_evolve_programs_and_end_with_the_process(data_dir: Path, tmp_pat
         left_at = time.monotonic()
     assert time.monotonic() - left_at < 30
     wait_for(lambda: not Path(f"/proc/{note.read_text()}").exists())
-    with local_client(Settings(data_dir=data_dir)) as client:
+    with local_client(Settings(data_dir=data_dir, agent_commands=("claude -p",))) as client:
         run = client.runs.get(hung.id)
         assert run.record.state == "paused"
         run.resume()
