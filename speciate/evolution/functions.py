@@ -70,11 +70,14 @@ class ScoreFunction:
         self._name = getattr(function, "__name__", type(function).__name__)
         try:
             parameters = list(inspect.signature(function).parameters)
-            source = inspect.getsource(function)
-        except (TypeError, ValueError, OSError):  # compiled, or entered at a prompt
-            parameters, source = [], self._name
+        except (TypeError, ValueError):  # compiled
+            parameters = []
+        try:
+            source = inspect.getsource(function).encode()
+        except (TypeError, OSError):  # compiled, or entered at a prompt
+            source = getattr(getattr(function, "__code__", None), "co_code", self._name.encode())
         self._takes_candidate = parameters[:1] == ["candidate"]
-        self._capability = CALLABLE + hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._capability = CALLABLE + hashlib.sha256(source).hexdigest()[:16]
         self._failure: BaseException | None = None
 
     def problem(
@@ -90,13 +93,14 @@ class ScoreFunction:
     ) -> InlineProblem:
         """Return the problem of a program that this function scores; arguments as of ``inline_problem``."""
         text, origin = _read(program)
-        title = name or f"{origin} {self._name}"
+        title = name or f"{origin} {self._name}".strip()
         draft = _FunctionDraft(
             slug=name or slug_of_text(title, "evolved"),
             title=title,
             seed=_SEED,
             files={_SEED: text},
             adapter=self._capability,
+            description=inspect.getdoc(self._function) or "",
         )
 
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:

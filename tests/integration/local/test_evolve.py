@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,3 +135,33 @@ def test_a_budget_of_one_evaluates_the_seed_program(data_dir: Path, task: Path) 
     result = speciate.evolve(task, evaluations=1, data_dir=data_dir, progress=False)
     assert result.best.number == 1
     assert result.changes == {"combined_score": 0.0, "speed": 0.0}
+
+
+def test_the_notebook_runs(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_DATA_DIR", str(data_dir))
+    notebook = json.loads((Path(__file__).parents[3] / "docs" / "evolve.ipynb").read_text("utf-8"))
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert list(names["result"].seed) == ["error", "length"]
+    assert len(names["result"].history) == 40
+
+
+def test_two_commands_run_at_once(data_dir: Path, task: Path) -> None:
+    both = [command(data_dir, task, "circle-packing-26", "-n", "30", "--seed", seed, "--json") for seed in (1, 2)]
+    outputs = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    runs = {json.loads(output.splitlines()[0])["id"] for output, _ in outputs}
+    assert len(runs) == 2
+
+
+def test_a_folder_that_cannot_be_written_and_a_silent_server_lose_nothing(data_dir: Path, task: Path) -> None:
+    (task / "file").write_text("")
+    process = command(data_dir, task, "initial_program.py", "evaluator.py", "-n", "5", "--out", "file/better")
+    _, notes = process.communicate(timeout=120)
+    assert "file/better cannot be written" in notes
+    process = command(data_dir, task, "initial_program.py", "evaluator.py", "--model", "http://127.0.0.1:9/v1#m")
+    _, notes = process.communicate(timeout=120)
+    assert "127.0.0.1:9" in notes
+    assert process.returncode not in (0, 1)
