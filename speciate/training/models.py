@@ -41,8 +41,6 @@ _LIBRARIES: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "
 
 def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
     words = (PAD, END, UNKNOWN, *vocabulary)
-    if len(set(words)) < len(words):
-        raise InvalidInputError("the vocabulary contains a token twice.")
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.candidate import Individual
-from speciate.domain.errors import InvalidInputError
 
 FloatArray = NDArray[np.float64]
 
@@ -34,18 +33,10 @@ def stack_rollouts(rollouts: Sequence[Sequence[Sequence[float]]], *, answers: in
 
     Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped.
     """
-    if answers < 1 or dimensions < 1:
-        raise InvalidInputError(
-            f"rollouts of {answers} answers with {dimensions} rewards: expected at least 1 of each."
-        )
     rewards = np.zeros((len(rollouts), answers, dimensions))
     answered = np.zeros((len(rollouts), answers), dtype=np.bool_)
     for b, rollout in enumerate(rollouts):
         for s, vector in enumerate(rollout[:answers]):
-            if len(vector) != dimensions:
-                raise InvalidInputError(
-                    f"answer {s} of rollout {b} has {len(vector)} rewards: expected {dimensions}, as in all others."
-                )
             rewards[b, s] = vector
             answered[b, s] = True
     return RolloutRewards(rewards, answered)

@@ -135,18 +135,7 @@ def _row(dimensions: int) -> np.dtype[np.void]:
 
 def _columns(packed: bytes, failure: Sequence[str], dimensions: int) -> CandidateArrays:
     rows = np.frombuffer(packed, dtype=_row(dimensions))
-    whole = {name: rows[name].astype(np.int64) for name, kind in _LAYOUT if kind == _WHOLE}
-    return CandidateArrays(
-        number=whole["number"],
-        evaluations=whole["evaluations"],
-        tokens=whole["tokens"],
-        seconds=rows["seconds"].astype(np.float64),
-        at=rows["at"].astype(np.float64),
-        island=whole["island"],
-        parent=whole["parent"],
-        rewards=rows["rewards"]["value"].astype(np.float64),
-        failure=tuple(failure),
-        duplicate=whole["duplicate"].astype(np.bool_),
-        seed=whole["seed"].astype(np.bool_),
-        targets=whole["targets"],
-    )
+    numbers: dict[str, Any] = {name: rows[name].astype(kind[1:]) for name, kind in _LAYOUT[:-1]}
+    flags = {name: numbers[name].astype(np.bool_) for name in ("duplicate", "seed")}
+    rewards = rows["rewards"]["value"].astype(np.float64)
+    return CandidateArrays(**numbers | flags, rewards=rewards, failure=tuple(failure))

@@ -114,7 +114,7 @@ def _volume(points: FloatArray, rng: np.random.Generator) -> float:
     front = points[pareto_front(points)]
     reference = np.full(front.shape[1], -_BELOW)
     volume = hypervolume(front, reference, rng, _DRAWS, exact_points=_EXACT_POINTS)
-    return float(volume.value / (1.0 + _BELOW) ** front.shape[1])
+    return float(volume / (1.0 + _BELOW) ** front.shape[1])
 
 
 def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:

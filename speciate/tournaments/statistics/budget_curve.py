@@ -16,16 +16,11 @@ DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BudgetCurve:
-    """The fitted law b(k) = start + gain · (1 − (k/k₀)^−β) / β, where k₀ is the smallest budget."""
+    """The fitted law b(k) = start + gain · (1 − (k/k₀)^−β) / β, where k₀ is the smallest budget.
 
-    start: float
-    """Value at the smallest budget."""
-    gain: float
-    """Gain per factor e of budget there; never negative."""
-    decay: float
-    """β: 0 is a gain that never slows down, log(k/k₀)."""
-    ceiling: float
-    """Limit of the law, start + gain/β; infinite for β = 0."""
+    ``gain``, per factor e of budget at k₀, is never negative; β = 0 is a gain that never slows down, log(k/k₀).
+    """
+
     worst_residual: float
     """Largest |mean − law| at the measured budgets; large if the law does not hold."""
     at: FloatArray
@@ -64,11 +59,8 @@ def fit_budget_curve(
     low, high = percentiles(predicted[1:], level)
     if all_equal(means_of):
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    start, gain, decay = float(starts[0]), float(gains[0]), float(decays[0])
-    fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]
-    ceiling = start if gain == 0.0 else min(start + gain / decay if decay else np.inf, largest)
-    worst = float(np.abs(samples[0] - fitted).max())
-    return BudgetCurve(start, gain, decay, float(ceiling), worst, points, predicted[0], low, high)
+    fitted = starts[0] + gains[0] * _growth(decays[:1], ks / ks[0])[0]
+    return BudgetCurve(float(np.abs(samples[0] - fitted).max()), points, predicted[0], low, high)
 
 
 def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:

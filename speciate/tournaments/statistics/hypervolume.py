@@ -6,7 +6,6 @@ SciPy has no implementation, and moocore, pymoo or BoTorch are large dependencie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,25 +21,13 @@ _FLAT = 2
 """Dimensions up to which a curve is exact: slicing a front of a thousand points at each of its ends takes seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hypervolume:
-    """A hypervolume estimate."""
-
-    value: float
-    """The dominated volume above the reference."""
-    exact: bool
-    """False if sampled."""
-    standard_error: float
-    """Of the sampling; 0 if exact."""
-
-
 def hypervolume(
     points: ArrayLike,
     reference: ArrayLike,
     rng: np.random.Generator | None = None,
     draws: int = 100_000,
     exact_points: int | None = None,
-) -> Hypervolume:
+) -> float:
     """Return the volume of all vectors that some point dominates and that dominate the reference.
 
     Exact by slicing: along the last component, every slab between two neighbouring values is a hypervolume of one
@@ -56,7 +43,7 @@ def hypervolume(
     above = above[(above > 0).all(axis=1)]
     many = exact_points is not None and above.shape[1] == EXACT_DIMENSIONS and len(above) > exact_points
     if above.shape[1] <= EXACT_DIMENSIONS and not many:
-        return Hypervolume(_sliced(above), True, 0.0)
+        return _sliced(above)
     if rng is None:
         raise InvalidInputError(
             f"A hypervolume in {above.shape[1]} dimensions is sampled.", remedy="Pass an rng with a recorded seed."
@@ -113,14 +100,13 @@ def _sliced(points: FloatArray) -> float:
     return sum(float(h) * _sliced(points[: i + 1, :-1]) for i, h in enumerate(heights) if h > 0)
 
 
-def _sampled(points: FloatArray, rng: np.random.Generator, draws: int) -> Hypervolume:
+def _sampled(points: FloatArray, rng: np.random.Generator, draws: int) -> float:
     if len(points) == 0:
-        return Hypervolume(0.0, False, 0.0)
+        return 0.0
     points = points[pareto_front(points)]
     box = points.max(axis=0)
     sample = rng.random((draws, points.shape[1])) * box
     hit = np.zeros(draws, dtype=np.bool_)
     for point in points:
         hit |= (sample <= point).all(axis=1)
-    share, volume = float(hit.mean()), float(np.prod(box))
-    return Hypervolume(share * volume, False, volume * float(np.sqrt(share * (1 - share) / draws)))
+    return float(hit.mean()) * float(np.prod(box))

@@ -50,10 +50,6 @@ class MazeSize:
     longest: int = 80
     """Largest accepted budget."""
 
-    def __post_init__(self) -> None:
-        if self.side < 5 or self.side % 2 == 0:
-            raise InvalidInputError(f"mazes with a side of {self.side} cells: expected an odd number of at least 5.")
-
 
 PAPER: Final = MazeSize()
 """The mazes of the paper."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -24,8 +22,6 @@ def law(start: float, gain: float, decay: float, at: np.ndarray) -> np.ndarray:
 def test_a_law_without_noise_is_recovered(decay: float) -> None:
     curves = np.tile(law(0.2, 0.1, decay, BUDGETS), (30, 1))
     seen = fit_budget_curve(curves, BUDGETS, [32, 128, 1024], rng(), draws=20)
-    assert (seen.start, seen.gain, seen.decay) == pytest.approx((0.2, 0.1, decay), abs=1e-9)
-    assert seen.ceiling == (pytest.approx(0.2 + 0.1 / decay) if decay else math.inf)
     expected = law(0.2, 0.1, decay, np.array([32, 128, 1024]))
     assert seen.predicted == pytest.approx(expected, abs=1e-9)
     assert seen.worst_residual < 1e-12
@@ -53,14 +49,13 @@ def test_the_interval_covers_the_truth_beyond_the_data_and_widens() -> None:
 def test_a_flat_or_falling_curve_predicts_its_mean() -> None:
     falling = np.tile(np.linspace(0.5, 0.4, len(BUDGETS)), (30, 1))
     seen = fit_budget_curve(falling, BUDGETS, [1000], rng(), draws=20)
-    assert (seen.gain, seen.ceiling) == (0.0, pytest.approx(0.45))
     assert seen.predicted == pytest.approx([0.45])
 
 
 def test_no_prediction_exceeds_the_largest_score() -> None:
     curves = np.array([law(0.5 + 0.001 * i, 0.1, 0.0, BUDGETS) for i in range(30)])
     seen = fit_budget_curve(curves, BUDGETS, [1e9], rng(), largest=1.0, draws=20)
-    assert (seen.ceiling, seen.predicted[0], seen.high[0]) == (1.0, 1.0, 1.0)
+    assert (seen.predicted[0], seen.high[0]) == (1.0, 1.0)
 
 
 def test_equal_curves_give_no_interval() -> None:

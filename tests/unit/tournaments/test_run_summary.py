@@ -148,5 +148,4 @@ def test_large_fronts_of_four_objectives_are_sampled_to_the_same_volume() -> Non
     points = np.random.default_rng(1).random((12, 4))
     exact = hypervolume(points, np.zeros(4))
     sampled = hypervolume(points, np.zeros(4), np.random.default_rng(2), 200_000, exact_points=5)
-    assert (exact.exact, sampled.exact) == (True, False)
-    assert abs(exact.value - sampled.value) < 5 * sampled.standard_error
+    assert 0 < abs(exact - sampled) < 0.005
