@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from speciate.domain.documented import Flag
+from speciate.domain.documented import Documented, Flag
 from speciate.domain.values import Value
 
 _SLUG_CHARACTERS: Final = 60
@@ -94,3 +94,36 @@ class Lineage(Value):
     """Groups of the step."""
     campaign: str | None = Field(default=None, max_length=80)
     """Name of the campaign whose runs share the learner; None for a run that learns alone."""
+
+
+class LearningCounters(Documented):
+    """What a run's learning has come to: the part of its state that records show as it is."""
+
+    step: int = 0
+    """Steps that led to the version in use, with those of earlier runs of a campaign that learns over its runs."""
+    taken: int = 0
+    """Steps that the run itself took."""
+    campaign: str | None = None
+    """Name of that campaign; None for a run that learns alone."""
+    busy: bool = False
+    """True while a step is in flight or waits for a learn worker."""
+    ended: str | None = None
+    """Why the run learns no further; None while it does."""
+    seen: int = 0
+    """Groups of completions so far."""
+    used: int = 0
+    """Groups that steps learned from."""
+    flat: int = 0
+    """Groups whose completions all earned the same."""
+    stale: int = 0
+    """Groups older than the allowed staleness."""
+    dropped: int = 0
+    """Groups that are too small, that lost their evaluator, or that no further step needed."""
+    received: int = 0
+    """Groups from the run before it in the campaign; they are not among those seen."""
+    passed: int = 0
+    """Groups that waited when the run's turn ended, to the run after it."""
+    tokens: int = 0
+    """Tokens of all steps, which the run's tokens include."""
+    seconds: float = 0.0
+    """Seconds of all steps."""

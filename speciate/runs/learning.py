@@ -12,11 +12,11 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from speciate.domain.candidate import Candidate
 from speciate.domain.event import EventKind
-from speciate.domain.learning import MIN_GROUP, Learning
+from speciate.domain.learning import MIN_GROUP, Learning, LearningCounters
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.ports.work import GroupRef, LearnedStep, Lease, RunContext, WorkKind
@@ -29,29 +29,15 @@ _ROUNDING: Final = 1e-12
 """Share of the largest reward up to which differences are rounding errors, as in the estimators."""
 
 
-class LearningState(BaseModel):
+class LearningState(LearningCounters):
     """Document ``learning`` of a run's progress."""
 
-    step: int = 0  # steps taken, the number of the version in use
-    policy_id: str | None = None  # id of that version; None for the policy that the run began with
+    policy_id: str | None = None  # id of the version in use; None for the policy that the run began with
     waiting: list[GroupRef] = Field(default_factory=list)  # groups for the next steps, oldest first
-    busy: bool = False  # true while a ``learn`` unit is in flight
-    held: list[int] = Field(default_factory=list)  # lanes that wait for it
-    ended: str | None = None  # why the run learns no further; None while it does
-    seen: int = 0  # groups of all batches
-    used: int = 0  # groups that steps learned from
-    flat: int = 0  # groups whose completions all earned the same
-    stale: int = 0  # groups older than the allowed staleness
-    dropped: int = 0  # groups that are too small, or that lost their evaluator
-    tokens: int = 0  # tokens of all steps
-    seconds: float = 0.0  # seconds of all steps
-    taken: int = 0  # steps that this run took; ``step`` also counts those of earlier runs of its campaign
+    held: list[int] = Field(default_factory=list)  # lanes that wait for the step in flight
     slug: str | None = None  # name of the versions, if the runs of a campaign share the learner; None otherwise
-    campaign: str | None = None  # name of that campaign
     # Groups of the step in flight, if the learner is shared: the next run receives them if this one ends.
     inside: list[GroupRef] = Field(default_factory=list)
-    received: int = 0  # groups from the run before
-    passed: int = 0  # groups to the run after
 
 
 def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:

@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import Field, JsonValue
 
 from speciate.domain.diagnosis import Diagnosis
+from speciate.domain.learning import LearningCounters
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.schema.base import HideableRecord, Record
@@ -111,41 +112,13 @@ class RankedCandidate(Record):
     """Declared weighted sum; None if the problem declares no weights."""
 
 
-class LearningRecord(Record):
+class LearningRecord(Record, LearningCounters):
     """State of a run's learning. Every group is waiting, in the step in flight, or in one of the counts."""
 
     version: str | None = None
     """Policy version in use, as ``slug@version``; None before the first step."""
-    step: int = 0
-    """Steps that led to this version, with those of earlier runs of a campaign that learns over its runs."""
-    taken: int = 0
-    """Steps that the run itself took."""
-    campaign: str | None = None
-    """Name of that campaign; None for a run that learns alone."""
-    busy: bool = False
-    """True while a step is in flight or waits for a learn worker."""
-    ended: str | None = None
-    """Why the run learns no further; None while it does."""
-    seen: int = 0
-    """Groups of completions so far."""
     waiting: int = 0
     """Groups for the next steps."""
-    used: int = 0
-    """Groups that steps learned from."""
-    flat: int = 0
-    """Groups whose completions all earned the same."""
-    stale: int = 0
-    """Groups older than the allowed staleness."""
-    dropped: int = 0
-    """Groups that are too small, or that no further step needed."""
-    received: int = 0
-    """Groups from the run before it in the campaign; they are not among those seen."""
-    passed: int = 0
-    """Groups that waited when the run's turn ended, to the run after it."""
-    tokens: int = 0
-    """Tokens of all steps, which the run's tokens include."""
-    seconds: float = 0.0
-    """Seconds of all steps."""
 
     @property
     def groups(self) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.domain.learning import learned_slug
+from speciate.domain.learning import LearningCounters, learned_slug
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.visibility import Visibility
 from speciate.runs.learning import LearningState
@@ -158,7 +158,7 @@ def _learning(document: Mapping[str, Any]) -> LearningRecord:
     state = LearningState.model_validate(document["learning"])
     slug = state.slug or learned_slug(document["policy"], UUID(document["id"]).hex)
     version = f"{slug}@{state.step}" if state.step else None
-    counts = state.model_dump(include={*LearningRecord.model_fields} - {"waiting"})
+    counts = state.model_dump(include={*LearningCounters.model_fields})
     return LearningRecord(**counts, version=version, waiting=len(state.waiting))
 
 
