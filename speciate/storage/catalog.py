@@ -18,7 +18,7 @@ from speciate.schema.base import Page
 from speciate.schema.policies import PolicyVersion
 from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.lookup import attested_sql, named, not_found, read_stored, require_page_name
 from speciate.storage.references import require_unused
 from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
@@ -162,19 +162,14 @@ class Catalog(ScopedStore):
         """Archive, delete or restore a policy version, or every version of a slug; see ``change_problem``."""
         return tuple(_policy(row) for row in self._change(policies, name, "policy", change, policies))
 
-    def add_problem_set(self, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
+    @with_new_id
+    def add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
         """Freeze a list of problem versions under a name.
 
         Raises:
             ConflictError: The name is taken; a set never changes.
         """
         require_page_name(slug)
-        set_id = uuid7()
-        self._add_problem_set(set_id, slug, title, members)
-        return self.problem_set(set_id)
-
-    @with_retries
-    def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
         values = {"id": set_id, "project_id": self._home, "slug": slug, "title": title}
         with self._engine.begin() as connection:
             connection.execute(insert(problem_sets).values(values).on_conflict_do_nothing())
@@ -186,6 +181,7 @@ class Catalog(ScopedStore):
             rows = [{"set_id": set_id, "ord": i, "problem_id": member} for i, member in enumerate(members)]
             if rows:
                 connection.execute(insert(problem_set_members).on_conflict_do_nothing(), rows)
+        return self.problem_set(set_id)
 
     @with_retries
     def problem_set(self, name: str | UUID) -> ProblemSet:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.ids import uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 MINIMUM_VERSION = 15
@@ -324,6 +325,17 @@ class ScopedStore(Store):
     @property
     def _home(self) -> UUID:
         return self.project or DEFAULT_PROJECT_ID
+
+
+def with_new_id(method: Callable[Concatenate[S, UUID, P], R]) -> Callable[Concatenate[S, P], R]:
+    """As ``with_retries``, for a method that takes a new id first: a repetition finds what the first attempt wrote."""
+    retried = with_retries(method)
+
+    @functools.wraps(method)
+    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        return retried(self, uuid7(), *args, **kwargs)
+
+    return cast("Callable[Concatenate[S, P], R]", call)
 
 
 def reads(query: Callable[Concatenate[sa.Connection, P], R]) -> Callable[Concatenate[Store, P], R]:

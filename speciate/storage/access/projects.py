@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -12,28 +11,24 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
-from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
-from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.database import Store, reading, with_new_id, with_retries
 from speciate.storage.tables import projects
 
 
 class ProjectStore(Store):
     """Creates, finds and limits projects."""
 
-    def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
+    @with_new_id
+    def create(self, new_id: UUID, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
         """Create a project; raises ``ConflictError`` if the name is taken."""
-        return self._create({"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()})
-
-    @with_retries
-    def _create(self, values: Mapping[str, Any]) -> ProjectRecord:
-        slug = values["slug"]
+        values = {"id": new_id, "slug": slug, "title": title, **(quota or Quota()).model_dump()}
         with self._engine.begin() as connection:
             connection.execute(insert(projects).values(values).on_conflict_do_nothing())
-            row = connection.execute(sa.select(projects).where(projects.c.id == values["id"])).one_or_none()
+            row = connection.execute(sa.select(projects).where(projects.c.id == new_id)).one_or_none()
         if row is None:
             raise ConflictError(f"project {slug!r} already exists.", remedy="Choose another name.")
         return _record(row)

@@ -14,11 +14,10 @@ from speciate.domain.declaration import Declaration, DeclarationKind, Declaratio
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
-from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.declarations import DeclarationRecord
 from speciate.storage import cursors
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.lookup import named, not_found, require_page_name
 from speciate.storage.statements import Statements
@@ -59,7 +58,10 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
         """Update other rows when a declaration resumes."""
 
-    def create(self, declared: D, *, request_digest: str, idempotency_key: str | None = None) -> tuple[UUID, bool]:
+    @with_new_id
+    def create(
+        self, new_id: UUID, declared: D, *, request_digest: str, idempotency_key: str | None = None
+    ) -> tuple[UUID, bool]:
         """Store a pinned declaration; it runs at once.
 
         Args:
@@ -74,14 +76,9 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             ConflictError: The name is taken by another declaration, or the key was used for another request.
         """
         require_page_name(declared.slug)
-        # The id is drawn outside the repeated transaction, so that a repetition finds what the first attempt wrote.
-        return self._create(uuid7(), declared, request_digest, idempotency_key)
-
-    @with_retries
-    def _create(self, new_id: UUID, declared: D, request_digest: str, key: str | None) -> tuple[UUID, bool]:
+        key = None if idempotency_key is None else scoped_key(self._home, idempotency_key)
         with self._engine.begin() as connection:
             if key is not None:
-                key = scoped_key(self._home, key)
                 claimed_id = claim_key(connection, key, request_digest, new_id)
                 if claimed_id != new_id:
                     return claimed_id, False

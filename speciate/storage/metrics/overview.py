@@ -12,7 +12,7 @@ from speciate.schema.policies import PolicyFigures
 from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import MatrixCell, PolicyBest, UnlockRecord
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore
 from speciate.storage.statements import Statements
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
@@ -62,17 +62,9 @@ class Overview(ScopedStore):
             bests.setdefault((row.policy_id, row.mutator_id, record.policy_label), record)
         return tuple(bests.values())
 
-    @with_retries
     def policy(self, policy_id: UUID) -> PolicyFigures:
         """Return statistics of a policy version, over runs without another policy."""
-        with reading(self._engine) as connection:
-            of_runs = connection.execute(SQL.policy_runs, {"id": policy_id}).one()._asdict()
-            of_rollouts = connection.execute(SQL.policy_rollouts, {"id": policy_id}).one()
-        return PolicyFigures(
-            **of_runs,
-            rollouts=of_rollouts.rollouts,
-            surprisal=of_rollouts.surprisal,
-            tokens_a_rollout=of_rollouts.tokens,
-            latency_s=of_rollouts.latency_s,
-            cut=of_rollouts.cut,
+        of_runs, of_rollouts = (
+            self._rows(query, {"id": policy_id})[0]._asdict() for query in (SQL.policy_runs, SQL.policy_rollouts)
         )
+        return PolicyFigures(**of_runs, **of_rollouts)

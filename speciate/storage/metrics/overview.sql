@@ -22,7 +22,7 @@ WHERE r.policy_id = :id AND {alone} AND {mutator} IS NULL AND r.deleted_at IS NU
 
 -- policy_rollouts: Totals of the completions of a policy; a learned version answers in runs of its base.
 SELECT count(*) AS rollouts, -sum(mean_logprob * completion_tokens) / nullif(sum(completion_tokens) FILTER (WHERE
-      mean_logprob IS NOT NULL), 0) AS surprisal, avg(completion_tokens)::float8 AS tokens,
+      mean_logprob IS NOT NULL), 0) AS surprisal, avg(completion_tokens)::float8 AS tokens_a_rollout,
   avg(latency_s) AS latency_s, count(*) FILTER (WHERE finish_reason = 'length') AS cut
 FROM rollouts
 WHERE policy_id = :id AND run_id IN (SELECT id FROM runs WHERE deleted_at IS NULL

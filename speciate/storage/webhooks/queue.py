@@ -25,12 +25,16 @@ KEPT_S: Final = 30 * 24 * 3600.0
 """Seconds for which finished deliveries are kept."""
 
 
-_ENDS: Final = {
-    EventKind.RUN_COMPLETED: "completed",
-    EventKind.RUN_FAILED: "failed",
-    EventKind.RUN_CANCELLED: "cancelled",
+_REPORTED: Final[Mapping[EventKind, tuple[WebhookEvent, Mapping[str, str]]]] = {
+    EventKind.TARGET_CONFIRMED: (WebhookEvent.UNLOCK, {}),
+    EventKind.RUN_COMPLETED: (WebhookEvent.RUN_FINISHED, {"state": "completed"}),
+    EventKind.RUN_FAILED: (WebhookEvent.RUN_FINISHED, {"state": "failed"}),
+    EventKind.RUN_CANCELLED: (WebhookEvent.RUN_FINISHED, {"state": "cancelled"}),
+    EventKind.ALARM_RAISED: (WebhookEvent.ALARM, {"name": "failures"}),
+    EventKind.RUN_STALLED: (WebhookEvent.ALARM, {"name": "run.stuck"}),
+    EventKind.RUN_PAUSED: (WebhookEvent.ALARM, {"name": "run.paused"}),
 }
-_ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
+"""Events of runs that webhooks report, with what they add to the event's data."""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class DeliveryQueue(ScopedStore):
 
 def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:
     """Enqueue those of a run's new events that webhooks subscribe to; call before saving the progress."""
-    relevant = [(event, name) for event in events if (name := _name(event)) is not None]
+    relevant = [event for event in events if _is_reported(event)]
     if not relevant:
         return
     run = connection.execute(SQL.run, {"id": run_id}).one()
@@ -65,11 +69,12 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
     # An ensemble is reported with all its policies.
     about |= {"mutator": run.mutator} if run.mutator else {}
     about |= {"ensemble": run.ensemble} if run.ensemble else {}
-    for event, name in relevant:
+    for event in relevant:
         # An alarm is raised repeatedly while it lasts, and reported once.
         if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:
             continue
-        enqueue(connection, name, run.project_id, {**about, **_facts(event)})
+        name, facts = _REPORTED[event.kind]
+        enqueue(connection, name, run.project_id, {**about, **facts, **_data(event)})
 
 
 def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:
@@ -81,29 +86,15 @@ def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, da
     return len(rows)
 
 
-def _name(event: Event) -> WebhookEvent | None:
-    match event.kind:
-        case EventKind.TARGET_CONFIRMED if event.data.get("unlock"):
-            return WebhookEvent.UNLOCK
-        case EventKind.RUN_COMPLETED | EventKind.RUN_FAILED | EventKind.RUN_CANCELLED:
-            return WebhookEvent.RUN_FINISHED
-        case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
-            return WebhookEvent.ALARM
-        # A user who pauses a run needs no alarm.
-        case EventKind.RUN_PAUSED if event.data.get("fault"):
-            return WebhookEvent.ALARM
-        case _:
-            return None
+def _is_reported(event: Event) -> bool:
+    if event.kind is EventKind.TARGET_CONFIRMED:
+        return bool(event.data.get("unlock"))
+    # A user who pauses a run needs no alarm.
+    return event.kind in _REPORTED and (event.kind is not EventKind.RUN_PAUSED or bool(event.data.get("fault")))
 
 
-def _facts(event: Event) -> dict[str, Any]:
-    if event.kind is EventKind.RUN_PAUSED:
-        diagnosis = event.data.get("diagnosis")
-        return {
-            "name": "run.paused",
-            "message": event.data.get("reason"),
-            **({"diagnosis": diagnosis} if diagnosis else {}),
-        }
-    state = _ENDS.get(event.kind)
-    name = _ALARMS.get(event.kind)
-    return {**({} if name is None else {"name": name}), **({} if state is None else {"state": state}), **event.data}
+def _data(event: Event) -> Mapping[str, Any]:
+    if event.kind is not EventKind.RUN_PAUSED:
+        return event.data
+    diagnosis = event.data.get("diagnosis")
+    return {"message": event.data.get("reason"), **({"diagnosis": diagnosis} if diagnosis else {})}

@@ -18,7 +18,7 @@ from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import with_retries
+from speciate.storage.database import with_new_id, with_retries
 from speciate.storage.tables import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
@@ -69,12 +69,9 @@ class WebhookStore(DeliveryQueue):
         if not self._execute(sa.delete(webhooks).where(self._mine(webhook_id))):
             raise _unknown(webhook_id)
 
-    def test(self, webhook_id: UUID) -> DeliveryRecord:
+    @with_new_id
+    def test(self, delivery_id: UUID, webhook_id: UUID) -> DeliveryRecord:
         """Enqueue a test event."""
-        return self._test(webhook_id, uuid7())
-
-    @with_retries
-    def _test(self, webhook_id: UUID, delivery_id: UUID) -> DeliveryRecord:
         values = {
             "id": delivery_id,
             "webhook_id": webhook_id,
