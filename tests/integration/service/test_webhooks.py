@@ -18,7 +18,9 @@ from speciate.client import verify_webhook
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
+from speciate.storage.access.projects import ProjectStore
 from speciate.storage.access.tokens import OPERATOR
+from speciate.storage.catalog import Catalog
 from speciate.storage.database import reading
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
@@ -168,10 +170,14 @@ def test_insert_is_repeatable_after_a_lost_response(stores: Stores) -> None:
     hook = hooks._add(Webhook(url="http://127.0.0.1:9/"), uuid4(), "whsec_a")
     assert hooks._add(Webhook(url="http://127.0.0.1:9/"), hook.id, "whsec_a") == hook
     assert [each.id for each in hooks.list().items] == [hook.id]
-    delivery = hooks._test(hook.id, uuid4())
-    assert hooks._test(hook.id, delivery.id) == delivery
-    values = {"id": uuid4(), "slug": "twice", "title": ""}
-    assert stores.projects._create(values) == stores.projects._create(values)
+    # The functions within ``with_new_id``, which take the id.
+    test, create, add_set = (
+        method.__wrapped__ for method in (type(hooks).test, ProjectStore.create, Catalog.add_problem_set)
+    )
+    delivery = test(hooks, uuid4(), hook.id)
+    assert test(hooks, delivery.id, hook.id) == delivery
+    project = uuid4()
+    assert create(stores.projects, project, "twice") == create(stores.projects, project, "twice")
     with pytest.raises(ConflictError):
         stores.projects.create("twice")
     assert access._log_in("secret", OPERATOR, None) == access._log_in("secret", OPERATOR, None)
@@ -183,7 +189,7 @@ def test_insert_is_repeatable_after_a_lost_response(stores: Stores) -> None:
     members = [stores.catalog.add_problem(toy_problem())[0].id]
     set_id = uuid4()
     for _ in range(2):
-        stores.catalog._add_problem_set(set_id, "twice", "", members)
+        add_set(stores.catalog, set_id, "twice", "", members)
     assert [problem.id for problem in stores.catalog.problem_set("twice").problems] == members
 
 
