@@ -20,6 +20,8 @@ MEAN: Final = "mean_of_metrics"
 """Metric with which the script for OpenEvolve reports the mean of the others."""
 
 _CONTAINED: Final = Path(__file__).parent / "contained"
+BETTER: Final = "better_than_initial"
+"""Name of the target of a problem whose user names none."""
 PROBE: Final = Objective(name="speciate_probe")
 """The only objective of a trial, which finds the names of the metrics."""
 
@@ -137,7 +139,7 @@ class Draft:
             "description": self.description.strip(),
             "objectives": list(map(objective_json, rewards.objectives)),
             "targets": [target.model_dump(exclude_defaults=True) for target in rewards.targets]
-            or [{"name": "better_than_initial", "rule": rewards.better, "unlock": True}],
+            or [{"name": BETTER, "rule": rewards.better, "unlock": True}],
             # `cpu_s` follows from `wall_s` and `cores`.
             "limits": {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **self.limits},
         }

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from speciate.compat import Choice, read_directory
 from speciate.compat.conversion import adjusted, settled
-from speciate.compat.draft import PROBE, Draft, DraftRewards, Objectives, problem_of
-from speciate.compat.folder import SCRIPT, read_plain
+from speciate.compat.draft import BETTER, PROBE, Draft, DraftRewards, Objectives, problem_of
+from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
 from speciate.compat.measuring import Score, measured
 from speciate.compat.naming import LANGUAGES, UNPROMPTED, named_after
 from speciate.compat.reading import read_evaluated
@@ -101,6 +101,26 @@ def inline_problem(
     return InlineProblem(
         problem_of(converted.files), dict(converted.rewards.seed), (*converted.draft.remarks, *left_out)
     )
+
+
+def same_inputs(one: Problem, other: Problem) -> bool:
+    """Return True if two problems differ at most in what the evaluations of their seed programs have shown.
+
+    A second command with the same program and evaluator measures other noise, and means the same problem.
+    """
+    return one == other or _inputs(one) == _inputs(other)
+
+
+def _inputs(problem: Problem) -> dict[str, Any]:
+    definition = problem.definition()
+    if not any(objective.estimated for objective in problem.objectives):
+        return definition
+    measured: dict[str, Any] = dict.fromkeys(("weights", "stochastic", "confirmations", "worst_seed"))
+    if ADAPTER in problem.data_files:
+        measured["evaluator"] = ""  # the author's lies among the data files; ours holds the ends of the ranges
+    rules = [target.rule for target in problem.targets if target.name != BETTER]
+    ranges = [{**each, "range": None} for each in definition["objectives"]]
+    return definition | measured | {"targets": rules, "objectives": ranges}
 
 
 def _declared(path: Path) -> Path | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from speciate.client.arguments import run_spec
 from speciate.domain.candidate import Evaluation
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.policy import MUTATOR
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.compat.inline import InlineProblem
     from speciate.evolution.functions import ScoreFunction
+    from speciate.schema.problems import ProblemVersion
 
 DEFAULT_EVALUATIONS: Final = 100
 _MISTAKE_WITHIN_S: Final = 0.1
@@ -88,7 +89,7 @@ def evolving(
             scored.result()
         with local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client:
             problem = scored.result()
-            run, continues = _run_of(client, problem.problem, task, spec)
+            run, continues = _run_of(client, problem, task, spec)
             evolution = Evolution(client, run, problem, continues)
             if task.function is None:
                 yield evolution
@@ -115,8 +116,8 @@ def _score(sandbox: LocalSandbox, problem: Problem, seeds: Sequence[int]) -> lis
     return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
 
-def _run_of(client: Client, problem: Problem, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
-    version = client.problems.add(problem)
+def _run_of(client: Client, problem: InlineProblem, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
+    version = _same_version(client, problem) or client.problems.add(problem.problem)
     weights = register(client.policies, task.models, task.agents)
     if isinstance(task.policies, str):
         weights[task.policies] = 1.0
@@ -134,6 +135,19 @@ def _run_of(client: Client, problem: Problem, task: Task, spec: RunSpec) -> tupl
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields if name != "budget"}
     policy = ids if len(ids) > 1 else next(iter(ids))
     return client.runs.create(version.id, policy, budget=spec.budget, **fields, **task.labels), False
+
+
+def _same_version(client: Client, problem: InlineProblem) -> ProblemVersion | None:
+    """Return the newest version of a problem that was not declared, if only the noise of its seed program differs."""
+    from speciate.compat.inline import same_inputs
+
+    if not problem.seed:
+        return None
+    try:
+        newest = client.problems.get(problem.problem.slug)
+    except NotFoundError:
+        return None
+    return newest if same_inputs(newest.definition, problem.problem) else None
 
 
 def _policies_of(run: RunHandle) -> dict[str, float]:

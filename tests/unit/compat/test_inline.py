@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.evaluator import SandboxEvaluator
-from speciate.compat.inline import InlineProblem, inline_problem
+from speciate.compat.inline import InlineProblem, inline_problem, same_inputs
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.problem import Problem, ProblemKind
@@ -116,7 +116,7 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
             "def evaluate(path):\n    return {'combined_score': '1', 'n': 2}\n",
             "combined_score is 1: expected a finite number",
         ),
-        (PROGRAM, "def evaluate(path):\n    while True: pass\n", r"timeout \(wall_limit\).*--wall-s"),
+        (PROGRAM, "def evaluate(path):\n    while True: pass\n", r"timeout \((?:wall|cpu)_limit\).*--wall-s"),
         (PROGRAM, "import jaxxy\ndef evaluate(path):\n    return 1\n", "package of jaxxy to `requirements`"),
         (
             "x = 1\n",
@@ -155,3 +155,17 @@ def test_a_program_without_marks_may_change_everywhere(inline: Inline, tmp_path:
     folder = made(tmp_path / "p", {"initial.py": "def run():\n    return 3\n", "judge.py": evaluator})
     notes = inline(folder / "initial.py", folder / "judge.py").notes
     assert notes == ("initial.py has no EVOLVE-BLOCK markers: the whole program may change",)
+
+
+def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
+    noisy = "import os\nN = os.urandom(1)[0] / 1e4\ndef evaluate(path):\n    return {'score': 2 + N}\n"
+    folder = made(tmp_path / "p", {"initial.py": PROGRAM, "judge.py": noisy})
+    paths = (folder / "initial.py", folder / "judge.py")
+    first, second = inline(*paths).problem, inline(*paths).problem
+    assert first.targets != second.targets or first == second
+    assert same_inputs(first, second)
+    assert not same_inputs(first, inline(*paths, targets=["score >= 9"]).problem)
+    assert not same_inputs(first, inline(*paths, minimize=["score"]).problem)
+    (folder / "judge.py").write_text(noisy.replace("1e4", "1e5"))
+    assert not same_inputs(first, inline(*paths).problem)
+    assert not same_inputs(*(inline(name).problem for name in ("circle-packing-26", "circle-packing-32")))
