@@ -58,6 +58,9 @@ RETRY_LIMIT_S: Final = 60.0
 
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 5.0
 
+_LOCAL: Final = {"runs", "best", "candidates", "unlocks", "strategies"}
+_LOCAL_WRITERS: Final = {"run", "problems", "sets", "policies"}
+
 T = TypeVar("T")
 
 
@@ -83,16 +86,41 @@ def examples(*lines: str) -> str:
     return "\n\n".join(("Examples:", *lines))
 
 
-def client(ctx: typer.Context) -> Client:
-    """Return a client for the service at ``--url`` or in the settings; the caller closes it."""
+@contextmanager
+def client(ctx: typer.Context) -> Iterator[Client]:
+    """Yield a client for the service at ``--url`` or in the settings, or for this process; see ``runs_locally``."""
     # Half of the processor time of a command is its imports. These two are of no use to it: httpx's own command line,
     # which httpx does without, and plugins of pydantic, found by a scan of all installed packages.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+    flags: dict[str, Any] = ctx.find_root().obj or {}
+    project = flags.get(PROJECT_FLAG)
+    if runs_locally(ctx):
+        from speciate.local.engine import local_client
+
+        with local_client(project=project, warm=ctx.find_root().invoked_subcommand in _LOCAL_WRITERS) as service:
+            yield service
+        return
     from speciate.client import Client
 
-    flags: dict[str, Any] = ctx.find_root().obj or {}
-    return Client(flags.get(URL_FLAG), project=flags.get(PROJECT_FLAG))
+    with Client(flags.get(URL_FLAG), project=project) as service:
+        yield service
+
+
+def runs_locally(ctx: typer.Context) -> bool:
+    """Return True if a command is to work without a service: none runs, and it needs no more than this process.
+
+    Commands that only read do so if the data directory has a database.
+    """
+    command = ctx.find_root().invoked_subcommand
+    if (ctx.find_root().obj or {}).get(URL_FLAG) is not None or command not in _LOCAL | _LOCAL_WRITERS:
+        return False
+    from speciate.local.servers import service_url
+    from speciate.settings import load_settings
+
+    settings = load_settings()
+    has_database = settings.database_url is not None or os.path.lexists(settings.data_dir / "postgres")
+    return (has_database or command in _LOCAL_WRITERS) and service_url(settings) is None
 
 
 def retry_unavailable(read: Callable[[], T]) -> T:
@@ -112,11 +140,14 @@ def retry_unavailable(read: Callable[[], T]) -> T:
 
 
 @contextmanager
-def note_on_interrupt(noun: str, name: object) -> Iterator[None]:
-    """On Ctrl-C while watching, note that the work goes on in the service, and how to watch or cancel it."""
+def note_on_interrupt(noun: str, name: object, *, in_process: bool = False) -> Iterator[None]:
+    """On Ctrl-C while watching, note what becomes of the work, and how to watch, cancel or resume it."""
     try:
         yield
     except KeyboardInterrupt:
+        if in_process:
+            print_note(f"The {noun} is paused. Resume it with: speciate {noun}s resume {name}")
+            raise
         verbs = (("Watch it again", "watch"), ("Stop it", "cancel"))
         hints = "\n".join(f"{what} with: speciate {noun}s {verb} {name}" for what, verb in verbs)
         print_note(f"The {noun} goes on in the service.\n{hints}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import socket
@@ -26,8 +27,8 @@ from speciate.embedded.placement import make_data_dir, make_runtime_dir
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.shared import SharedPostgres
 from speciate.local.ownership import FOLDER, OwnRuns
-from speciate.local.servers import announced_url
-from speciate.settings import ANY_COMMAND, Settings, default_data_dir, http_address, load_settings
+from speciate.local.servers import service_url
+from speciate.settings import ANY_COMMAND, Settings, http_address, load_settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -48,6 +49,7 @@ def local_client(
     project: str | None = None,
     dashboard: bool = False,
     sandbox: LocalSandbox | None = None,
+    warm: bool = True,
 ) -> Iterator[Client]:
     """Yield a client whose runs are executed, by a service or by this process until the end of the block.
 
@@ -62,7 +64,8 @@ def local_client(
         settings: By default those of the environment.
         project: Project of the client.
         sandbox: That of this process, if it has one already.
-        dashboard: Serve pages and API on a loopback port meanwhile, at ``client.url``: ``settings.port`` if it is free.
+        dashboard: Serve pages and API on a free loopback port meanwhile, at ``client.url``.
+        warm: Open the sandbox at once, for a block that executes something.
 
     Raises:
         SpeciateError: PostgreSQL or the sandbox does not start; the message says why.
@@ -75,33 +78,13 @@ def local_client(
             yield client
         return
     try:
-        engine = _Engine(settings, sandbox, dashboard=dashboard)
+        engine = _Engine(settings, sandbox, dashboard=dashboard, warm=warm)
     except DataDirectoryBusyError as error:
         with Client(_wait_for_service(settings, error), project=project) as client:
             yield client
         return
     with engine, Client(engine.url, project=project, socket=engine.socket) as client:
         yield client
-
-
-def service_url(settings: Settings) -> str | None:
-    """Return the address of the service that the settings name or that runs on their data directory, or None."""
-    if settings.url is not None:
-        return settings.base_url
-    if (announced := announced_url(settings)) is not None and _responds(announced):
-        return announced
-    if settings.data_dir == default_data_dir() and _responds(settings.base_url):
-        return settings.base_url
-    return None
-
-
-def _responds(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(f"{url}/healthz", timeout=2, trust_env=False).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
 
 
 def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str:
@@ -117,12 +100,12 @@ def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str:
 class _Engine:
     """API and worker of this process."""
 
-    def __init__(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool) -> None:
+    def __init__(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool, warm: bool) -> None:
         """Start; after an error nothing is left running."""
         self._reason = "its command ended"
         self._resources = ExitStack()
         try:
-            self._start(settings, sandbox, dashboard=dashboard)
+            self._start(settings, sandbox, dashboard=dashboard, warm=warm)
         except BaseException:
             self._resources.close()
             raise
@@ -135,8 +118,9 @@ class _Engine:
             self._reason = "interrupted"
         self._resources.close()
 
-    def _start(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool) -> None:
+    def _start(self, settings: Settings, sandbox: LocalSandbox | None, *, dashboard: bool, warm: bool) -> None:
         make_data_dir(settings.data_dir)
+        self._resources.enter_context(_log_to(settings.data_dir / "logs" / "local.log", settings.log_level))
         settings = with_own_secret_key(settings)
         with ThreadPoolExecutor(1) as starting:
             database = starting.submit(self._start_database, settings)
@@ -145,11 +129,10 @@ class _Engine:
             from service.app import create_app
             from speciate.local import worker
             from speciate.storage.migrate import ensure_newest_schema
-            from speciate.storage.stores import open_stores
 
             url = database.result()
         ensure_newest_schema(url, data_dir=settings.data_dir if settings.database_url is None else None)
-        sockets, folder = self._open_sockets(settings, dashboard=dashboard)
+        sockets, folder = self._open_sockets(dashboard=dashboard)
         settings = settings.model_copy(
             update={
                 "database_url": SecretStr(url),
@@ -166,13 +149,13 @@ class _Engine:
         own = OwnRuns(settings.data_dir / FOLDER, folder)
         self._resources.callback(own.close)
         signals = worker.LocalSignals(own)
-        stores = open_stores(settings, messages=worker.local_messages(signals))
+        stores = worker.open_local_stores(settings, signals)
         self._resources.callback(stores.close)
         server = _ServerThread(create_app(settings, stores=stores, listen=_listener(signals)), sockets)
         self._resources.callback(server.stop)
         local_worker = worker.LocalWorker(settings, stores, signals, sandbox)
         self._resources.callback(lambda: local_worker.stop(self._reason))
-        local_worker.start()
+        local_worker.start(warm=warm)
         server.start()
 
     def _start_database(self, settings: Settings) -> str:
@@ -182,7 +165,7 @@ class _Engine:
         self._resources.callback(postgres.stop)
         return postgres.start()
 
-    def _open_sockets(self, settings: Settings, *, dashboard: bool) -> tuple[list[socket.socket], Path]:
+    def _open_sockets(self, *, dashboard: bool) -> tuple[list[socket.socket], Path]:
         """Return a Unix socket in a private folder, and one on loopback for the pages."""
         folder = make_runtime_dir(None)
         self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -192,11 +175,8 @@ class _Engine:
         sockets[0].bind(self.socket)
         if dashboard:
             sockets.append(self._resources.enter_context(socket.socket()))
-            sockets[1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sockets[1].bind(("127.0.0.1", settings.port))
-            except OSError:  # in use
-                sockets[1].bind(("127.0.0.1", 0))
+            # Not the port of a service, for which another command would take this process.
+            sockets[1].bind(("127.0.0.1", 0))
         return sockets, folder
 
 
@@ -247,6 +227,28 @@ def _listener(signals: LocalSignals) -> Callable[[Callable[[UUID], None]], Corou
         await asyncio.Event().wait()
 
     return listen
+
+
+@contextmanager
+def _log_to(path: Path, level: str) -> Iterator[None]:
+    """Write what API and worker log to a file: they share the terminal of the command."""
+    from speciate.telemetry.logs import TextFormatter
+
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(TextFormatter(()))
+    handler.setLevel(level.upper())
+    loggers = [logging.getLogger(name) for name in ("speciate", "service", "workers", "evaluators", "uvicorn")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.propagate = True
+        handler.close()
 
 
 @contextmanager

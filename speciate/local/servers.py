@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
 from speciate.embedded.placement import write_private
 from speciate.embedded.secret_key import with_own_secret_key
-from speciate.settings import Settings, load_settings
+from speciate.settings import Settings, default_data_dir, load_settings
 
 if TYPE_CHECKING:
     from speciate.storage.stores import Stores
@@ -45,6 +47,27 @@ def announced_url(settings: Settings) -> str | None:
     except (OSError, ValueError):
         return None
     return None if url is None else str(url)
+
+
+def service_url(settings: Settings) -> str | None:
+    """Return the address of the service that the settings name or that runs on their data directory, or None.
+
+    One at the default address counts if the data directory is the default one.
+    """
+    if settings.url is not None:
+        return settings.base_url
+    if (announced := announced_url(settings)) is not None and _listens(announced):
+        return announced
+    return settings.base_url if settings.data_dir == default_data_dir() and _listens(settings.base_url) else None
+
+
+def _listens(url: str) -> bool:
+    address = urlsplit(url)
+    try:
+        with socket.create_connection((address.hostname, address.port or 80), timeout=2):
+            return True
+    except OSError:
+        return False
 
 
 def withdraw_servers(settings: Settings) -> None:

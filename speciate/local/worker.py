@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, cast
 from uuid import UUID
@@ -23,7 +25,7 @@ from speciate.local.sandbox import LocalSandbox
 from speciate.local.slots import ThreadSlots
 from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.memory import MemoryRedis
-from speciate.messaging.presence import announce
+from speciate.messaging.presence import WORKER_KEY_PREFIX
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
@@ -36,7 +38,8 @@ from speciate.runs.executor import LeaseKeeper, WorkExecutor
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
 from speciate.storage.metrics.counters import LEASES_EXPIRED, POISONED, WORK, WORK_SECONDS, WorkerCounters
-from speciate.storage.stores import Messages, Stores
+from speciate.storage.runs.store import PostgresRunStore
+from speciate.storage.stores import Messages, Stores, open_stores
 from speciate.storage.work.reconciler import abandon
 from workers.composition import ClientPool
 from workers.metrics import CountedEvaluator
@@ -46,6 +49,7 @@ _PASS_S: Final = 1.0
 _DRAIN_S: Final = 3.0
 """Most seconds for work in progress when the process ends: the user waits."""
 _INTERRUPTION_S: Final = 1.0
+_TOOLS: Final = LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES
 KILLED: Final = "its command was killed"
 _log = logging.getLogger(__name__)
 
@@ -68,6 +72,18 @@ class LocalSignals:
             self.send(ref)
 
 
+@dataclass
+class LocalRunStore(PostgresRunStore):
+    """Adopts the runs that it resumes: they may have no unit that is ready, but leases of an ended process."""
+
+    adopt: Callable[[UUID], None] = field(kw_only=True)
+
+    def resume(self, run_id: UUID) -> Commit:
+        commit = super().resume(run_id)
+        self.adopt(run_id)
+        return commit
+
+
 class _Tasks:
     """The part of Celery that sends tasks."""
 
@@ -80,8 +96,10 @@ class _Tasks:
         """Keep nothing open."""
 
 
-def local_messages(signals: LocalSignals) -> Messages:
-    return Messages(cast("redis.Redis", MemoryRedis()), cast("Any", _Tasks()), signals)
+def open_local_stores(settings: Settings, signals: LocalSignals) -> Stores:
+    messages = Messages(cast("redis.Redis", MemoryRedis()), cast("Any", _Tasks()), signals)
+    stores = open_stores(settings, messages=messages)
+    return replace(stores, runs=LocalRunStore(stores.engine, adopt=signals.own.add))
 
 
 class LocalWorker:
@@ -100,15 +118,18 @@ class LocalWorker:
         self._generate = ThreadSlots("generate", settings.generate_slots, nice=nice)
         self._evaluate = ThreadSlots("evaluate", settings.slots, nice=nice)
         self._waiting: set[UUID] = set()
+        self._opening = threading.Thread(target=self._announce, name="sandbox", daemon=True)
         self._stopping = threading.Event()
         signals.send = self._send
         cast("Any", stores.celery).send = self._send_task
 
-    def start(self) -> None:
-        """Open the sandbox and reconcile, in the background."""
+    def start(self, *, warm: bool) -> None:
+        """Recover and reconcile in the background; ``warm`` opens the sandbox, which the first unit does otherwise."""
         self.recover()
-        for target in (self._announce, self._reconcile):
-            threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
+        self._list(tools=tuple(_TOOLS))  # an evaluation says what is missing, until it is known
+        threading.Thread(target=self._reconcile, name="reconciler", daemon=True).start()
+        if warm:
+            self._open()
 
     def recover(self) -> None:
         """Pause the runs of killed processes: they must not spend again by themselves."""
@@ -169,6 +190,7 @@ class LocalWorker:
 
     def _send(self, ref: WorkRef) -> None:
         """Queue a unit unless it waits already."""
+        self._open()
         if ref.id in self._waiting:
             return
         self._waiting.add(ref.id)
@@ -194,20 +216,27 @@ class LocalWorker:
         checks = SeedChecks(self._stores.redis, self._stores.celery)
         checks.perform(key, self._sandbox, worker="local", can=self._sandbox.sandbox().can_evaluate)
 
+    def _open(self) -> None:
+        with suppress(RuntimeError):  # started before
+            self._opening.start()
+
     def _announce(self) -> None:
-        """List this process as a worker; pages and seed checks read that."""
         sandbox = self._sandbox.sandbox()
+        self._list(tier=sandbox.tier, languages=sandbox.languages(), tools=sandbox.capabilities(_TOOLS))
+
+    def _list(self, *, tools: tuple[str, ...], tier: str = "", languages: dict[str, str] | None = None) -> None:
+        """List this process as a worker; pages and seed checks read that."""
         worker = WorkerProcess(
             name="local",
-            pid=0,
+            pid=os.getpid(),
             version=__version__,
             queues=(Queue.EVALUATE.value, Queue.GENERATE.value),
             slots=self._settings.slots,
-            tier=sandbox.tier,
-            languages=sandbox.languages(),
-            tools=sandbox.capabilities(LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES),
+            tier=tier,
+            tools=tools,
+            languages=languages or {},
         )
-        announce(self._stores.redis, worker)
+        self._stores.redis.set(WORKER_KEY_PREFIX + worker.name, worker.model_dump_json())
 
     def _reconcile(self) -> None:
         while not self._stopping.wait(_PASS_S):

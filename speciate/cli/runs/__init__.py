@@ -211,9 +211,15 @@ def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJ
 
 @app.command("resume", epilog=examples("speciate runs resume RUN"))
 def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
-    """Resume a paused run."""
+    """Resume a paused run. Without a service, the command executes it and watches it as ``watch`` does."""
     with client(ctx) as service:
-        _print_state(service.runs.get(run_id).resume(), as_json=as_json)
+        run = service.runs.get(run_id)
+        record = run.resume()
+        if service.in_process:
+            from speciate.cli.runs.watch import watch_run
+
+            raise typer.Exit(watch_run(service, run, None, write=True, as_json=as_json))
+        _print_state(record, as_json=as_json)
 
 
 app.command("ask", epilog=propose.ASK_EPILOG)(propose.ask)

@@ -22,6 +22,7 @@ from speciate.cli.common import (
     confirm,
     confirm_budget,
     examples,
+    runs_locally,
 )
 from speciate.cli.learning import complete_learning
 from speciate.cli.model_options import add_options
@@ -104,7 +105,8 @@ def run_command(
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
-    At least one of --budget, --tokens, --seconds and --dollars is required. With --watch, the command prints the best
+    At least one of --budget, --tokens, --seconds and --dollars is required. Without a service, the command executes the
+    run itself, watches it, and pauses it on Ctrl-C. With --watch, the command prints the best
     candidate and writes its program; exit code 0: completed with a confirmed unlock, 9: completed without one, 10:
     paused, 1: failed or cancelled. With --json, prints the run and, with --watch, its events, one per line.
     """
@@ -113,6 +115,7 @@ def run_command(
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
         )
+    watch = watch or runs_locally(ctx)  # nothing would execute the run after the command
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")

@@ -65,7 +65,7 @@ def watch_run(
     """
     if out is not None:
         require_free(out, run.id)
-    note = nullcontext() if service.in_process else note_on_interrupt("run", run.id)
+    note = note_on_interrupt("run", run.id, in_process=service.in_process)
     with note, open_log(tracker, run) if tracker else nullcontext() as log:
         record = _show(run, log, page=not service.in_process, as_json=as_json)
         _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
