@@ -7,6 +7,7 @@ import logging
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -70,6 +71,7 @@ def local_client(
     Raises:
         SpeciateError: PostgreSQL or the sandbox does not start; the message says why.
     """
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # its command line: slow to import, unused
     from speciate.client import Client
 
     settings = settings or load_settings()
