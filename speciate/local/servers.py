@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
-from speciate.embedded.placement import write_private
-from speciate.embedded.secret_key import with_own_secret_key
 from speciate.settings import Settings, default_data_dir, load_settings
 
 if TYPE_CHECKING:
@@ -25,6 +23,8 @@ _FILE: Final = "running.json"
 
 def announce_servers(settings: Settings, url: str) -> None:
     """Write the addresses of the servers and of the API to the data directory, readable by this user only."""
+    from speciate.embedded.placement import write_private
+
     if settings.database_url is None or settings.redis_url is None:
         return
     addresses = {
@@ -105,6 +105,8 @@ def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
 
 def with_server_addresses(settings: Settings) -> Settings:
     """Return settings that name the configured servers, or those of the ``speciate up`` on the data directory."""
+    from speciate.embedded.secret_key import with_own_secret_key
+
     # A service with configured servers has its own key as well.
     settings = with_own_secret_key(settings, make=False)
     if settings.database_url is not None and settings.redis_url is not None:
