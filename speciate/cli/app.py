@@ -24,7 +24,6 @@ COMMANDS: Final = {
     "run": ("runs.start", "Start a run of one or several policies on a problem, within a budget."),
     "evaluate": ("evaluate", "Evaluate candidates on this machine with a command of your own."),
     "mcp": ("mcp", "Serve tools to a coding agent through the Model Context Protocol."),
-    "alphaevolve": ("alphaevolve", "Answer Google's AlphaEvolve client with this service, until Ctrl-C."),
     "best": ("best", "Print or write the best program of a run, or its Pareto front."),
     "unlocks": ("unlocks", "List confirmed unlocks with the policy, strategy and effort."),
     "strategies": ("runs.start", "List the search strategies and their options."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -104,6 +104,9 @@ def _token(host: str) -> str | None:
 def _serve(
     folders: dict[str, Path], host: str, port: int, token: str | None, learned: Path | None, *, waiting: bool
 ) -> None:
+    import uvicorn
+
+    from speciate.http_server import HttpServer
     from speciate.inference.app import create_app
     from speciate.priority import lower_priority
 
@@ -115,25 +118,15 @@ def _serve(
         lower_priority(settings.work_nice)  # after the start, for which others wait
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
-        serve_on(listener, app)
-
-
-def serve_on(listener: socket.socket, app: Any, **tls: Any) -> None:
-    """Answer requests that arrive at a socket until a signal; ``tls`` are arguments of ``uvicorn.Config``."""
-    import uvicorn
-
-    from speciate.http_server import HttpServer
-
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        ws="none",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=3,
-        **tls,
-    )
-    HttpServer(config).run(sockets=[listener])
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=3,
+        )
+        HttpServer(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

