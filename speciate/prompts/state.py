@@ -19,6 +19,8 @@ from speciate.prompts.render import blocks_text, precise, secret_objectives
 from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
+_HEAD_CHARS: Final = 60
+"""Of an output that candidates start from."""
 _MOST_CHANGES: Final = 3
 _MOST_VALUES: Final = 6
 _ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
@@ -64,7 +66,9 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> 
         lines.append(f"Evaluations left: {state.left}.")
     if problem.carry is not None and state.best is not None and (output := state.best.artifacts.get(OUTPUT)):
         # So that the form is known; a backtick would end the quotation.
-        lines.append(f"data/{BEST_FILE} begins with `{_short(printable(' '.join(output.split()))).replace('`', '')}`.")
+        lines.append(
+            f"data/{BEST_FILE} begins with `{printable(' '.join(output.split())).replace('`', '')[:_HEAD_CHARS]}`."
+        )
     return " ".join(lines)
 
 

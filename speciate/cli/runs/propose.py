@@ -63,7 +63,7 @@ def propose(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Programs or answers; - is standard input.")],
     parent: Parents = None,
     ask_token: Annotated[
-        str | None, typer.Option("--ask", metavar="TOKEN", help="The files are answers to this prompt.")
+        str | None, typer.Option("--ask", metavar="TOKEN", help="The file answers this prompt.")
     ] = None,
     rationale: Annotated[str, typer.Option(help="Why it should be better.")] = "",
     model: Annotated[str | None, typer.Option(help="Model that wrote it, for the record.")] = None,
