@@ -12,7 +12,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
@@ -295,29 +295,28 @@ class Workspace:
 
     def answer(self) -> str | None:
         """Return the changed program in the form of an answer; None if nothing changed."""
-        many = self._problem is not None and self._problem.many_files
-        names = [*self._before, *(self._new_files() if many else ())]
+        problem = self._problem
+        many, is_python = problem is not None and problem.many_files, problem is None or problem.is_python
+        names = [*self._before, *(self._new_files(is_python) if many else ())]
         after = {name: text for name in names if (text := _text_of(self.path, name)) is not None}
         if after.items() <= self._before.items():
             return None
         if not many:
-            (program,) = after.values()
-            return shown(program, is_python=self._problem is None or self._problem.is_python)
+            return shown(after[names[0]], is_python=is_python)
         try:
             return shown(text_of({**self._before, **after}), is_python=False)
-        except FilesError:
+        except FilesError:  # of the new files
             return shown(text_of({name: after.get(name, text) for name, text in self._before.items()}), is_python=False)
 
     def _files_in(self, program: str) -> dict[str, str]:
         return {PYTHON_MAIN: program} if self._problem is None else self._problem.files_in(program)
 
-    def _new_files(self) -> list[str]:
-        names: list[str] = []
-        for parent, folders, files in os.walk(self.path):
-            folders[:] = [folder for folder in folders if not folder.startswith((".", "__"))]
-            names += [(Path(parent) / file).relative_to(self.path).as_posix() for file in sorted(files)]
-        python = self._problem is not None and self._problem.is_python
-        return [name for name in names if name not in self._before and (MODULE_FILE.fullmatch(name) or not python)]
+    def _new_files(self, is_python: bool) -> Iterator[str]:
+        for path in sorted(self.path.rglob("*")):
+            place = path.relative_to(self.path)
+            hidden = any(part.startswith((".", "__")) for part in place.parts[:-1])
+            if not hidden and (not is_python or MODULE_FILE.fullmatch(place.as_posix())):
+                yield place.as_posix()
 
 
 def _text_of(folder: Path, name: str) -> str | None:

@@ -9,12 +9,11 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.suggestions import nearest
 from speciate.policies.guides import MALFORMED, constraint
-from speciate.policies.http_endpoint import OTHER_SERVICE, HttpEndpoint, TransientError
+from speciate.policies.http_endpoint import HttpEndpoint
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
-from speciate.policies.kind import ClientContext, client_options
 from speciate.policies.numbers import read_number
 from speciate.policies.openai_options import OpenAICompatibleOptions
-from speciate.policies.openai_wire import MalformedResponseError, ModelCard, error_message, model_cards, path_of
+from speciate.policies.openai_wire import ModelCard, error_message, model_cards, path_of
 from speciate.policies.providers import provider_at
 from speciate.policies.queueing import sequences_at_work
 from speciate.prompts.text import bounded, printable
@@ -51,11 +50,11 @@ class EndpointCheck:
         status, _ = self._endpoint.query("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
             raise EndpointUnhealthyError(f"it is unhealthy: GET /health answers {status}")
-        cards = self.cards()
+        cards = self._cards()
         card = self._find(cards)
         if card is None and self._options.adapter_path is not None:
             load_adapter(self._model, self._options.adapter_path, cards, self._endpoint.query)
-            cards = self.cards()
+            cards = self._cards()
             card = self._find(cards)
         if card is None:
             raise EndpointMismatchError(
@@ -74,7 +73,7 @@ class EndpointCheck:
         provider = provider_at(self._policy.base_url or "")
         return f" (`{provider.load.format(model=self._model)}`)" if provider is not None and provider.load else ""
 
-    def cards(self) -> list[ModelCard]:
+    def _cards(self) -> list[ModelCard]:
         status, body = self._endpoint.query("GET", "models", None)
         if status == 200:
             return model_cards(body)
@@ -139,20 +138,6 @@ def _names(cards: Sequence[ModelCard], wanted: str) -> str:
     return (
         bounded(printable(", ".join([*dict.fromkeys([*nearest(wanted, ids), *ids])][:10])), _MOST_SHOWN) or "no model"
     )
-
-
-def served_models(policy: Policy, context: ClientContext) -> list[str]:
-    """Return the names of the models at a policy's address. Raises ``PolicyUnavailableError``."""
-    options = client_options(policy, OpenAICompatibleOptions)
-    endpoint = HttpEndpoint(policy, policy.base_url or "", context, options)
-    try:
-        return [card.id for card in EndpointCheck(policy, options, endpoint).cards()]
-    except (TransientError, EndpointMismatchError) as error:
-        raise endpoint.unavailable(str(error), remedy=error.remedy) from None
-    except MalformedResponseError as error:
-        raise endpoint.unavailable(endpoint.cleaned(str(error)), remedy=OTHER_SERVICE) from None
-    finally:
-        endpoint.close()
 
 
 def adapter_name(slug: str, digest: str | None) -> str:

@@ -173,22 +173,30 @@ def _absolute(argument: str, *, is_program: bool) -> str:
 
 def _only_model(source: _Source) -> str:
     """Return the name of the only model that a server lists."""
-    from speciate.policies.endpoint_check import served_models
+    from speciate.policies.http_endpoint import OTHER_SERVICE, HttpEndpoint, TransientError
     from speciate.policies.kind import ClientContext
+    from speciate.policies.openai_options import OpenAICompatibleOptions
+    from speciate.policies.openai_wire import MalformedResponseError, model_cards
 
     if source.preset.options.get("check") is False:
         raise InvalidInputError(f"--model {source.name}: the name of the model is missing.", remedy=_FORM)
     key = environment_key(source.preset, source.name)
     policy = Policy(slug=_slug(source.name), kind="openai_compatible", base_url=source.base_url)
-    if key is not None:
-        policy = policy.model_copy(update={"api_key_id": "of the environment"})
-    models = served_models(policy, ClientContext(key_of=lambda _: key or ""))
-    if len(models) != 1:
-        shown = printable(", ".join(models[:_MOST_SHOWN])) or "none"
-        raise InvalidInputError(
-            f"--model {source.name}: expected the name of one of its models: {shown}.", remedy=_FORM
-        )
-    return models[0]
+    policy = policy.model_copy(update={"api_key_id": None if key is None else "environment"})
+    context = ClientContext(key_of=lambda _: key or "")
+    endpoint = HttpEndpoint(policy, source.base_url, context, OpenAICompatibleOptions())
+    try:
+        models = [card.id for card in model_cards(endpoint.check("GET", "models", None))]
+    except TransientError as error:
+        raise endpoint.unavailable(str(error), remedy=error.remedy) from None
+    except MalformedResponseError as error:
+        raise endpoint.unavailable(endpoint.cleaned(str(error)), remedy=OTHER_SERVICE) from None
+    finally:
+        endpoint.close()
+    if len(models) == 1:
+        return models[0]
+    shown = printable(", ".join(models[:_MOST_SHOWN])) or "none"
+    raise InvalidInputError(f"--model {source.name}: expected the name of one of its models: {shown}.", remedy=_FORM)
 
 
 def _slug(text: str) -> str:
