@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -125,15 +125,20 @@ def _refusals(outcome: Outcome) -> str:
 
 
 def _faults(outcome: Outcome) -> str:
-    kinds: dict[tuple[str, str], list[Fault]] = defaultdict(list)
+    parts: dict[str, list[Fault]] = defaultdict(list)
     for fault in outcome.faults:
-        kinds[fault.part, fault.kind].append(fault)
+        parts[fault.part].append(fault)
     rows = [
-        (part, kind, len(each), _longest([f.freed_s for f in each]), _longest([f.back_s for f in each]))
-        for (part, kind), each in sorted(kinds.items())
+        (part, _kinds(each), _longest([f.freed_s for f in each]), _longest([f.back_s for f in each]))
+        for part, each in sorted(parts.items())
     ]
-    head = ("part", "fault", "count", "leases free after at most", "recovered after at most")
+    head = ("part", "faults", "leases free after at most", "recovered after at most")
     return _table(head, [tuple(_cell(cell) for cell in row) for row in rows])
+
+
+def _kinds(faults: Sequence[Fault]) -> str:
+    counts = Counter(fault.kind for fault in faults)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts))
 
 
 def _longest(seconds: Sequence[float | None]) -> str:
