@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -30,10 +31,14 @@ from speciate.cli.common import (
 from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
 from speciate.cli.problems.importing import Maximize, Minimize, Targets
+from speciate.cli.runs.start import Estimate, confirm_estimate, parse_policies
 from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from speciate.evolution.task import Evolution, Task
+    from speciate.schema.estimates import RunEstimate
 
 app = command_group()
 
@@ -46,6 +51,7 @@ _MOST_OF_FRONT: Final = 20
         "speciate evolve circle-packing-26 -n 500",
         "speciate evolve initial_program.py evaluator.py --model openai/gpt-5-mini -n 100",
         "speciate evolve my-problem/ --agent 'claude -p' --dollars 5 --out better",
+        "speciate evolve my-problem/ --model openai/gpt-5-mini --dollars 5 --estimate",
         "speciate evolve initial_program.py evaluator.py --minimize loss --target 'loss <= 0.1'",
     ),
 )
@@ -93,6 +99,7 @@ def evolve_command(
     options: dict[str, Any],
     new: Annotated[bool, typer.Option("--new", help="Start anew instead of continuing a paused run.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Serve the dashboard meanwhile.")] = False,
+    estimate: Estimate = False,
     yes: Yes = False,
     out: OutDirectory = None,
     no_out: NoOut = False,
@@ -111,7 +118,6 @@ def evolve_command(
         require_free(out, None)
     limits = drop_none(evaluations=evaluations) | options.pop("budget", {})
     confirm_budget(limits, yes=yes, as_json=as_json)
-    from speciate.cli.runs.start import parse_policies
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
     from speciate.evolution.task import Task
@@ -129,6 +135,7 @@ def evolve_command(
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
         anew=new,
+        confirm=partial(confirm_estimate, yes=yes, as_json=as_json) if estimate else None,
     )
     with _evolving(ctx, task, data_dir, dashboard=dashboard) as evolution:
         if as_json:
@@ -148,11 +155,11 @@ def _evolving(ctx: typer.Context, task: Task, data_dir: Path | None, *, dashboar
 
     flags: dict[str, Any] = ctx.find_root().obj or {}
     settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
-    paused = False
+    paused, project = False, flags.get(PROJECT_FLAG)
     try:
         with (
             output.console(stderr=True).status("Scoring the seed program …") as status,
-            evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution,
+            evolving(_interrupting(status, task), settings, project=project, dashboard=dashboard) as evolution,
         ):
             status.stop()
             paused = evolution.client.in_process
@@ -161,6 +168,18 @@ def _evolving(ctx: typer.Context, task: Task, data_dir: Path | None, *, dashboar
         if paused:
             output.print_note("Paused. The same command continues the run.")
         raise
+
+
+def _interrupting(status: Status, task: Task) -> Task:
+    """Return the task with a question that ends the display of the status."""
+    if (confirm := task.confirm) is None:
+        return task
+
+    def ask(estimate: RunEstimate) -> None:
+        status.stop()
+        confirm(estimate)
+
+    return replace(task, confirm=ask)
 
 
 def _introduce(evolution: Evolution, *, dashboard: bool) -> None:

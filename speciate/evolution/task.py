@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.compat.inline import InlineProblem
     from speciate.evolution.functions import ScoreFunction
+    from speciate.schema.estimates import RunEstimate
     from speciate.schema.problems import ProblemVersion
 
 DEFAULT_EVALUATIONS: Final = 100
@@ -49,6 +50,8 @@ class Task:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``RunSpec``, among them ``budget``."""
     labels: Mapping[str, Any] = field(default_factory=dict)
+    confirm: Callable[[RunEstimate], None] | None = None
+    """Receives an estimate before a new run starts, which then keeps it; raises if none is to start."""
     anew: bool = False
     """Start a new run even if one with the same inputs is paused."""
 
@@ -132,9 +135,12 @@ def _run_of(client: Client, problem: InlineProblem, task: Task, spec: RunSpec) -
                 except ConflictError:  # another process has continued it
                     continue
                 return paused, True
-    fields = {name: getattr(spec, name) for name in RunSpec.model_fields if name != "budget"}
+    fields = {name: getattr(spec, name) for name in RunSpec.model_fields}
     policy = ids if len(ids) > 1 else next(iter(ids))
-    return client.runs.create(version.id, policy, budget=spec.budget, **fields, **task.labels), False
+    if task.confirm is not None:
+        task.confirm(client.runs.estimate(version.id, policy, **fields))
+        fields["estimate"] = True
+    return client.runs.create(version.id, policy, **fields, **task.labels), False
 
 
 def _same_version(client: Client, problem: InlineProblem) -> ProblemVersion | None:

@@ -75,6 +75,19 @@ def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir
     assert (task / "better" / "candidate.py").is_file()
 
 
+def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task: Path) -> None:
+    arguments = ("initial_program.py", "evaluator.py", "-n", "8", "--seed", "4", "--estimate", "--json")
+    only = command(data_dir, task, *arguments)
+    output, notes = only.communicate(timeout=120)
+    assert (only.returncode, len(output.splitlines())) == (0, 1), notes
+    estimate = json.loads(output)
+    assert estimate["evaluations"] == {"low": 8, "expected": 8, "high": 8}
+    started = command(data_dir, task, *arguments, "--yes")
+    output, notes = started.communicate(timeout=180)
+    assert started.returncode == 0, notes
+    assert json.loads(output.splitlines()[1])["estimate"]["evaluations"] == estimate["evaluations"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
