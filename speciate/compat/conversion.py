@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from speciate.compat.draft import Draft, DraftRewards
+from speciate.compat.draft import MEAN, Draft, DraftRewards
 from speciate.compat.measuring import Measured
 from speciate.compat.rewards import SCORE, Directions, rewards_of
 from speciate.domain.errors import InvalidInputError, RuleError
 from speciate.domain.limits import Limits
-from speciate.domain.objective import Objective
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.rule import parse_rule
 from speciate.domain.target import Target
 from speciate.domain.values import SLUG
@@ -86,10 +86,12 @@ def settled(measured: Measured, directions: Directions, targets: Sequence[str] =
                 remedy="Let the evaluator return a number, or raise an exception if the program fails.",
             )
     objectives = rewards_of(draft, directions, seed)
-    rewards = DraftRewards(objectives, seed, measured.noise, _targets(targets, objectives))
-    if measured.noise:
-        differing = ", ".join(sorted(measured.noise))
-        remarks.append(f"evaluations differ in {differing}: a target counts after three confirmations")
+    # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.
+    counted = {o.name for o in objectives if o.role is not ObjectiveRole.RECORD or o.name == MEAN}
+    noise = {name: spread for name, spread in measured.noise.items() if name in counted}
+    rewards = DraftRewards(objectives, seed, noise, _targets(targets, objectives))
+    if noise:
+        remarks.append(f"evaluations differ in {', '.join(sorted(noise))}: a target counts after three confirmations")
     if rewards.weights and not directions:
         remarks.append(
             f"no metric has a declared direction: runs maximize the mean of {', '.join(rewards.weights)}, as OpenEvolve"
