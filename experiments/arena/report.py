@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from experiments.arena.plan import DEFAULT
-from speciate.domain.reward import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.significance import holm, sign_flips
 
 Values = Mapping[tuple[str, str, int], float]

@@ -13,10 +13,10 @@ import numpy as np
 import experiments.arena.rules  # noqa: F401 - adds its strategies
 from experiments.arena.problems import InProcessEvaluator, problem_of
 from experiments.arena.standins import StandIn, policy_of
+from speciate.domain.arrays import FloatArray
 from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient

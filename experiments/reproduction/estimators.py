@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 
 _BLOCK: Final = 1 << 22  # numbers held at once

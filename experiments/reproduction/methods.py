@@ -26,7 +26,7 @@ from experiments.reproduction.arms import (
 )
 from experiments.reproduction.evidence import ArmOutcome, Evidence, TargetHits
 from experiments.reproduction.report import TaskResults, p_text, provenance, replace_results, spread
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.methods import MethodTest, compare_methods
 from speciate.tournaments.statistics.significance import holm
 

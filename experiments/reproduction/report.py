@@ -23,7 +23,7 @@ from experiments.reproduction.arms import (
     TrainingArm,
 )
 from experiments.reproduction.evidence import KS, MODES, ArmOutcome, Bools, Evidence, Mode, problems_of
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
 from speciate.training.curve import save_svg

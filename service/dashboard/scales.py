@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.reward import FloatArray
+from speciate.domain.arrays import FloatArray
 
 _DECILES: Final = (0.1, 0.9)
 _REACH: Final = 1.5

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Repeat
 from speciate.domain.lazy import LazyModule
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.reward import FloatArray, RewardSpace, rounded
+from speciate.domain.reward import RewardSpace, rounded
 from speciate.domain.rule import Rule, Shortfall, parse_rule
 from speciate.domain.target import Target, TargetSet
 

@@ -11,18 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.lazy import LazyModule
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    FloatArray = NDArray[np.float64]
 else:
-    np, FloatArray = LazyModule("numpy"), Any
+    np = LazyModule("numpy")
 
 # Penalty of infeasible vectors, in ranges: large enough for feasible rewards far below a range that was declared too
 # narrow, and small enough that float64 still resolves different violations.

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import RuleError
 from speciate.domain.lazy import LazyModule
 from speciate.domain.numbers import distinct_numbers
-from speciate.domain.reward import FloatArray
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.domain.reward import RewardSpace
 from speciate.search.cells import weigh, weightings
-from speciate.search.strategy import EliteTable, IntArray, Placement
+from speciate.search.strategy import EliteTable, Placement
 
 Bid = tuple[str, int, float]
 """``(cell, row of the candidate, fitness in that cell)``."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.reward import FloatArray
+from speciate.domain.arrays import FloatArray
 
 MAX_TRADE_OFFS: Final = 24
 """Most weightings in a lattice, for any number of objectives."""

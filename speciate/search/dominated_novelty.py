@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
-from speciate.domain.reward import FloatArray, RewardSpace, rounded
+from speciate.domain.reward import RewardSpace, rounded
 from speciate.search.archive import Bid, improvements, trade_off_bids
 from speciate.search.cells import SLOT
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Strategy

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
 from speciate.search.archive import concatenated, rows_of, trade_off_bids
 from speciate.search.cells import TARGET, is_clocked, weigh, weightings
 from speciate.search.islands import Rank, copies, island_of, island_weights
-from speciate.search.strategy import EliteTable, IntArray, Placement, PopulationView
+from speciate.search.strategy import EliteTable, Placement, PopulationView
 
 
 def ranked(score: float, epoch: int) -> float:

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
 from speciate.search.archive import improvements
 from speciate.search.cells import TARGET, weigh, weightings
-from speciate.search.strategy import EliteTable, IntArray, Placement, PopulationView
+from speciate.search.strategy import EliteTable, Placement, PopulationView
 
 Rank = Callable[[float], float]
 """Map a score to a fitness; increasing."""

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.domain.arrays import FloatArray, IntArray
+from speciate.domain.reward import RewardSpace
 from speciate.search.archive import ParentPool
-from speciate.search.strategy import Family, IntArray
+from speciate.search.strategy import Family
 
 
 def puct_row(

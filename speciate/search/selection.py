@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.reward import FloatArray, pareto_front
+from speciate.domain.arrays import FloatArray
+from speciate.domain.reward import pareto_front
 
 SelectionOperator = Callable[[FloatArray, np.random.Generator, FloatArray], int]
 

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
 from speciate.domain.values import Value
-
-IntArray = NDArray[np.int64]
 
 
 class StrategyConfig(Value):

@@ -22,11 +22,12 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray, rounded
+from speciate.domain.reward import rounded
 from speciate.search.archive import Bid, improvements
 from speciate.search.cells import DECLARED, TARGET, trade_offs, weigh
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy

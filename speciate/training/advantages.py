@@ -20,9 +20,10 @@ from typing import Protocol
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
 from speciate.training.entropic import entropic
-from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
+from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
 from speciate.training.weightings import draw_weightings
 
 Formula = Callable[[RewardBatch, EstimatorConfig, np.random.Generator], Advantages]

@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
-from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, RewardBatch
+from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
 
 _BISECTIONS: Final = 60
 _MOST: Final = 60.0

@@ -11,11 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
 from speciate.training.weightings import WeightingSampler, draw_weightings
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _ROUNDING: Final = 1e-12
 """Share of the largest number up to which differences are rounding errors."""

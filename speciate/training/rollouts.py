@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
-
-FloatArray = NDArray[np.float64]
 
 _WEIGHTINGS = 32
 _MOST_MEMBERS = 32

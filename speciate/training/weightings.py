@@ -10,11 +10,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 from scipy.stats import qmc
 
-FloatArray = NDArray[np.float64]
+from speciate.domain.arrays import FloatArray
 
 
 class WeightingSampler(StrEnum):

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from service.dashboard.charts import Cell, Chart, Table, axis, escaped, hover, series_marker, step_line, thinned
 from service.dashboard.figures.population import Population, better
 from service.dashboard.scales import Extent
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, Objective
-from speciate.domain.reward import FloatArray, pareto_front
+from speciate.domain.reward import pareto_front
 
 _MAX_STEPS: Final = 300
 _MAX_FRONT: Final = 400

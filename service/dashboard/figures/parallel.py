@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, axis, hover, scatter, thinned
 from service.dashboard.figures.population import MAX_AXES, Population, front_table, share_of_range
-from speciate.domain.reward import FloatArray
+from speciate.domain.arrays import FloatArray
 
 MAX_LINES: Final = 150
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray, large_front
+from speciate.domain.reward import large_front
 from speciate.schema.runs import RankedCandidate
 from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve

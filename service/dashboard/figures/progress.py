@@ -23,8 +23,8 @@ from service.dashboard.charts import (
 )
 from service.dashboard.figures.population import MAX_AXES, Population, share_of_range
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Objective, ObjectiveRole
-from speciate.domain.reward import FloatArray
 
 _MAX_STEPS: Final = 400
 _MAX_BINS: Final = 60

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import Chart, Table, axis, bars, hatched, hover, step_line, thinned
 from service.dashboard.figures.population import Population
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.reward import FloatArray
 
 _MAX_STEPS: Final = 400
 _BEST, _OTHERS, _NONE = "best candidate", "others", "none"

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import Cell, Chart, Table, axis, hover, scatter, step_line, thinned
 from service.dashboard.figures.population import Population
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import ObjectiveRole
-from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.domain.reward import RewardSpace
 from speciate.domain.target import ClaimState
 from speciate.schema.unlocks import UnlockRecord
 

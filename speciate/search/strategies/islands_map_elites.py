@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar, Final
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell

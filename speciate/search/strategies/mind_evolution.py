@@ -24,9 +24,9 @@ from typing import ClassVar, Final
 import numpy as np
 from pydantic import Field
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.domain.reward import FloatArray
 from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.policy import PolicyRole
-from speciate.domain.reward import FloatArray
 from speciate.search.archive import draw_diverse, pool_of
 from speciate.search.dominated_novelty import (
     ISLAND,

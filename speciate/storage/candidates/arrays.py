@@ -14,11 +14,10 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.reward import FloatArray, RewardSpace, large_front
+from speciate.domain.arrays import FloatArray, IntArray
+from speciate.domain.reward import RewardSpace, large_front
 from speciate.storage.database import Store
 from speciate.storage.statements import Statements
-
-IntArray = NDArray[np.int64]
 
 SQL = Statements(__file__)
 _MOST_BYTES: Final = 1 << 28

@@ -13,6 +13,7 @@ from uuid import UUID
 import numpy as np
 import sqlalchemy as sa
 
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.tournament import Schedule
 from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
@@ -22,8 +23,7 @@ from speciate.storage.statements import Statements
 from speciate.tournaments.report.build import make_matrix, make_report, make_standings
 from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
 from speciate.tournaments.report.results import Results
-from speciate.tournaments.report.run_summary import RUN_NUMBERS, IntArray
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.report.run_summary import RUN_NUMBERS
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
@@ -28,7 +29,6 @@ from speciate.tournaments.report.run_summary import (
     health,
     quality,
 )
-from speciate.tournaments.statistics.arrays import FloatArray
 
 STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
 _CHUNK: Final = 200  # runs whose candidates are in memory at a time

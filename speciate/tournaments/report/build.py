@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
@@ -27,7 +28,6 @@ from speciate.tournaments.report.qualities import entropy_fits, health, qualitie
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 from speciate.tournaments.statistics.estimators import chance_of_better
 

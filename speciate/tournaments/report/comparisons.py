@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import Metric, Schedule, StoppingRule
 from speciate.tournaments.report.models import Amendment, Comparison, Subject, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 from speciate.tournaments.statistics.e_process import EProcess, e_process
 from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm, mcnemar, sign_flips
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import BudgetLaw, CurvePoint, Profile, Reached
 from speciate.tournaments.report.resamples import ALIKE, TOO_FEW, rng_for
 from speciate.tournaments.report.results import Results
 from speciate.tournaments.report.run_summary import budgets
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.statistics.budget_curve import fit_budget_curve
 from speciate.tournaments.statistics.running_time import ecdf, performance_profile

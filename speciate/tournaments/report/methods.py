@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import MethodGroup, Schedule, Tournament
 from speciate.tournaments.report.comparisons import metric_values
 from speciate.tournaments.report.models import Amendment, MethodComparison, TrainingRun, Verdict
 from speciate.tournaments.report.resamples import LEVEL, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.methods import (
     MethodTest,
     compare_methods,

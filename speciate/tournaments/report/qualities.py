@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import EntropyFit, Estimate, PolicyHealth, Quality
@@ -15,7 +16,6 @@ from speciate.tournaments.report.models import PolicyFacts
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import Results
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 
 _MIN_CHECKPOINTS: Final = 3

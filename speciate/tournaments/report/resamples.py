@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import Estimate
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, all_equal, percentiles, resample_counts
 
 DRAWS: Final = 1000

@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS, RUN_NUMBERS, budgets
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 
 PENDING: Final = 0
 ENDED: Final = 1

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from speciate.domain.arrays import BoolArray, FloatArray, IntArray
 from speciate.domain.reward import pareto_front
 from speciate.domain.tournament import Tournament
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 from speciate.tournaments.statistics.estimators import Diversity, diversity, spread
 from speciate.tournaments.statistics.hypervolume import hypervolume
-
-IntArray = NDArray[np.int64]
 
 RUN_NUMBERS: Final = (
     "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "cost", "evaluated", "failed",

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import Draws, Estimate
 from speciate.tournaments.report.models import Standing
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, Results
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 
 _INCOMPLETE: Final = "no problem has all its runs completed"

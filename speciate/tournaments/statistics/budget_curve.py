@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample_counts
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])

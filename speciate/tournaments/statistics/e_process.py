@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 
 STAKES = np.geomspace(0.5, 16.0, 11)
 """λ of the bets, per unit of the difference. The best λ for effect μ and deviation σ is μ/σ²; a grid is averaged."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.reward import large_front, pareto_front
-from speciate.tournaments.statistics.arrays import FloatArray
 
 EXACT_DIMENSIONS = 4
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal
 from speciate.tournaments.statistics.significance import sign_flips
 

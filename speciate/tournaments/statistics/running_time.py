@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)

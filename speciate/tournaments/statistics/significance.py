@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 
 _ENUMERATED = 14  # differing problems; 2^14 sign patterns cost as much as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once

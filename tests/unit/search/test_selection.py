@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from speciate.domain.reward import FloatArray, pareto_front
+from speciate.domain.arrays import FloatArray
+from speciate.domain.reward import pareto_front
 from speciate.search.selection import (
     SELECTIONS,
     best_weighted,

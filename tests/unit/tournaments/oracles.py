@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample
 
 

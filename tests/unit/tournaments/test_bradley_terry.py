@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.bradley_terry import Strengths, applies, bradley_terry, pairwise_outcomes
 
 # American League 1987, Agresti, Categorical Data Analysis (2002), table 10.10: Milwaukee, Detroit, Toronto, New York,

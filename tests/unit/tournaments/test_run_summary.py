@@ -93,8 +93,8 @@ def test_an_infeasible_candidate_counts_as_a_failure() -> None:
     ]
     answers = read_answers(rows, space, {"p@1": 0})  # type: ignore[arg-type]
     assert answers.valid.tolist() == [False, True, False, True]
-    assert answers.rewards.tolist() == [[0.0], [0.2], [0.0], [0.6]]
-    assert answers.scores.tolist() == [0.0, 0.2, 0.0, 0.3]
+    assert answers.rewards[:, 0] == pytest.approx([0.0, 0.2, 0.0, 0.6])
+    assert answers.scores == pytest.approx([0.0, 0.2, 0.0, 0.3])
     assert quality(answers, np.ones(1), np.random.default_rng(0))["diversity"] == pytest.approx(0.4)
 
 
