@@ -142,8 +142,8 @@ async def _lifespan(
     )
     metrics.watch(installation)
     to_thread.current_default_thread_limiter().total_tokens = THREADS
-    # Compile the templates in the background, once per process.
-    asyncio.get_running_loop().run_in_executor(None, warm)
+    if opened is None:  # a process that also executes runs compiles only the templates that somebody looks at
+        asyncio.get_running_loop().run_in_executor(None, warm)
     listener = asyncio.create_task(listen(wake), name="commits")
     listener.add_done_callback(log_listener_failure)
     rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
