@@ -32,6 +32,8 @@ class OwnRuns:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._lock = threading.Lock()
         self._ids: set[UUID] = set()
+        self.ended = True
+        """False if a run could not be paused: its next process then finds it as that of a killed one."""
         draft = folder / f".{uuid4().hex}"
         self._file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -53,7 +55,8 @@ class OwnRuns:
         os.utime(self._file)
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
+        if self.ended:
+            self._path.unlink(missing_ok=True)
         os.close(self._file)
 
 

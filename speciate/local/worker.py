@@ -161,6 +161,7 @@ class LocalWorker:
             except ConflictError:
                 continue  # it has ended or is paused
             except (SpeciateError, SQLAlchemyError) as error:
+                self._signals.own.ended = False
                 _log.warning("run %s could not be paused: %s", run_id, error)
 
     @cached_property

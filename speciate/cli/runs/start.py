@@ -105,10 +105,10 @@ def run_command(
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
-    At least one of --budget, --tokens, --seconds and --dollars is required. Without a service, the command executes the
-    run itself, watches it, and pauses it on Ctrl-C. With --watch, the command prints the best
+    At least one of --budget, --tokens, --seconds and --dollars is required. With --watch, the command prints the best
     candidate and writes its program; exit code 0: completed with a confirmed unlock, 9: completed without one, 10:
-    paused, 1: failed or cancelled. With --json, prints the run and, with --watch, its events, one per line.
+    paused, 1: failed or cancelled. Without a service, the command executes the run itself: it watches it, and Ctrl-C
+    pauses it. With --json, prints the run and, with --watch, its events, one per line.
     """
     limits = options.get("budget", {})
     if not limits:
