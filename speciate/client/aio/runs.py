@@ -72,30 +72,20 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             NotFoundError: The problem or a policy does not exist.
             ConflictError: The key was used for another request.
         """
-        labels = run_labels(name, tags, note).model_dump(mode="json", exclude_defaults=True)
-        body = (
-            labels
-            | _body(problem, policy, mutator, budget, seeds, seed_from, spec)
-            | ({"estimate": True} if estimate else {})
-        )
+        body = _body(problem, policy, budget, mutator=mutator, seeds=seeds, seed_from=seed_from, **spec)
+        body |= run_labels(name, tags, note).model_dump(mode="json", exclude_defaults=True)
+        if estimate:
+            body["estimate"] = True
         # The key makes it safe to repeat the request after a broken connection.
         call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))
         return AsyncRunHandle(self._transport, await self._transport.send(call))
 
     async def estimate(
-        self,
-        problem: str | UUID,
-        policy: PoliciesLike,
-        *,
-        budget: BudgetLike,
-        mutator: PoliciesLike | None = None,
-        seeds: SeedsLike = (),
-        seed_from: SeedSourcesLike = (),
-        **spec: Any,
+        self, problem: str | UUID, policy: PoliciesLike, *, budget: BudgetLike, **run: Any
     ) -> RunEstimate:
         """Return what a run would spend, without starting it. Arguments and errors are those of ``create``."""
-        body = _body(problem, policy, mutator, budget, seeds, seed_from, spec)
-        return await self._transport.send(post("/v1/runs:estimate", RunEstimate, body))
+        call = post("/v1/runs:estimate", RunEstimate, _body(problem, policy, budget, **run))
+        return await self._transport.send(call)
 
     async def get(self, run: str | UUID) -> AsyncRunHandle:
         """Return a run.
@@ -189,11 +179,12 @@ class AsyncCandidatesClient(AsyncResourceClient):
 def _body(
     problem: str | UUID,
     policy: PoliciesLike,
-    mutator: PoliciesLike | None,
     budget: BudgetLike,
-    seeds: SeedsLike,
-    seed_from: SeedSourcesLike,
-    spec: Mapping[str, Any],
+    *,
+    mutator: PoliciesLike | None = None,
+    seeds: SeedsLike = (),
+    seed_from: SeedSourcesLike = (),
+    **spec: Any,
 ) -> dict[str, Any]:
     return {
         "problem": str(problem),
