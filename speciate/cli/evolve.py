@@ -30,7 +30,7 @@ from speciate.cli.common import (
 )
 from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
-from speciate.cli.problems.importing import Maximize, Minimize, Targets
+from speciate.cli.problems.importing import Limits, Maximize, Minimize, Requirements, Targets
 from speciate.cli.runs.start import Estimate, confirm_estimate, parse_policies
 from speciate.domain.run import RunSpec
 
@@ -95,6 +95,8 @@ def evolve_command(
     ] = None,
     wall_s: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one evaluation.")] = None,
     memory_mb: Annotated[int | None, typer.Option(min=1, help="Memory for one evaluation, in MiB.")] = None,
+    limit: Limits = None,
+    requirement: Requirements = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Accept a seed program without a positive score.")] = False,
     options: dict[str, Any],
     new: Annotated[bool, typer.Option("--new", help="Start anew instead of continuing a paused run.")] = False,
@@ -126,6 +128,7 @@ def evolve_command(
     problem = drop_none(
         maximize=maximize, minimize=minimize, targets=target, config=config, name=name, include=include
     ) | {"wall_s": wall_s, "memory_mb": memory_mb, "anyway": anyway}
+    problem |= {"limits": limit or (), "requirements": requirement or ()}
     task = Task(
         program=program,
         evaluator=evaluator,

@@ -46,6 +46,20 @@ Targets = Annotated[
     ),
 ]
 
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Limit of one evaluation as in problem.toml, such as cores=4; repeatable.",
+        show_default="the defaults of problem.toml",
+    ),
+]
+Requirements = Annotated[
+    list[str] | None,
+    typer.Option("--requirement", help="Package of the evaluator or of programs, beside those found; repeatable."),
+]
+
 _SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
 
 
@@ -89,18 +103,8 @@ def import_command(
             show_default="the other system's, else 2048",
         ),
     ] = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="NAME=NUMBER",
-            help="Limit of one evaluation as in problem.toml, such as cores=4; repeatable.",
-            show_default="the defaults of problem.toml",
-        ),
-    ] = None,
-    requirement: Annotated[
-        list[str] | None, typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable.")
-    ] = None,
+    limits: Limits = None,
+    requirement: Requirements = None,
     program: Annotated[
         str | None,
         typer.Option(
