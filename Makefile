@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce arena peers chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce arena peers door chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -95,6 +95,9 @@ arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write 
 
 peers: $(CLIENT) ## Install OpenEvolve, ShinkaEvolve and GEPA beside Speciate, compare them and write docs/evidence/peers.md; 40 minutes
 	@$(BIN)/python -m experiments.peers $(if $(URL),--url $(URL) --model $(MODEL))
+
+door: $(CLIENT) ## Start Speciate and its peers as users do, and write docs/evidence/door.md; 20 minutes
+	@$(BIN)/python -m experiments.door
 
 client: $(STAMP) ## Generate the blocking client from the asyncio client
 	@$(BIN)/python scripts/generate_client.py

@@ -72,7 +72,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
 def run_command(
     ctx: typer.Context,
     *,
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id; or a directory to add.")],
     policy: Policies,
     mutator: Mutators = None,
     options: dict[str, Any],
@@ -130,6 +130,7 @@ def run_command(
         tracker = load_tracker(log)
     confirm_budget(limits, yes=yes, as_json=as_json)
     with client(ctx) as service:
+        problem = _added(service, problem)
         spec = {
             "policy": parse_policies(policy, "--policy"),
             "mutator": parse_policies(mutator, "--mutator") if mutator else None,
@@ -170,6 +171,15 @@ def confirm_estimate(estimate: RunEstimate, *, yes: bool, as_json: bool) -> None
         output.print_note("Nothing was started: --yes starts the run.")
         raise typer.Exit
     confirm("Start the run?", yes=yes, as_json=as_json)
+
+
+def _added(service: Client, problem: str) -> str:
+    """Return the name of a problem, or the id of the one in a directory, which is added."""
+    from speciate.problems.loader import FILE_NAME, load_problem
+
+    if "/" not in problem and not Path(problem, FILE_NAME).is_file():
+        return problem
+    return str(service.problems.add(load_problem(Path(problem)), check=True).id)
 
 
 def _print_notes(run: RunHandle) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 import speciate
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.functions import LoadedCandidate
+from speciate.problems.loader import known_problems
 
 PROGRAM = "# EVOLVE-BLOCK-START\ndef solve():\n    return 0.4\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = """
@@ -44,10 +46,10 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
-def command(data_dir: Path, folder: Path, *arguments: object) -> subprocess.Popen[str]:
+def command(data_dir: Path, folder: Path, *arguments: object, verb: str = "evolve") -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPECIATE_")}
     environment |= {"HOME": str(folder), "SPECIATE_DATA_DIR": str(data_dir)}
-    argv = [sys.executable, "-c", MAIN, "evolve", *map(str, arguments)]
+    argv = [sys.executable, "-c", MAIN, verb, *map(str, arguments)]
     return subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
     )
@@ -159,6 +161,20 @@ def test_the_notebook_runs(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> N
             exec("".join(cell["source"]), names)
     assert list(names["result"].seed) == ["error", "length"]
     assert len(names["result"].history) == 40
+
+
+def test_an_estimate_starts_nothing(data_dir: Path, task: Path) -> None:
+    process = command(data_dir, task, "initial_program.py", "evaluator.py", "-n", "9", "--estimate", "--json")
+    output, notes = process.communicate(timeout=120)
+    assert json.loads(output)["evaluations"]["expected"] == 9
+    assert "Nothing was started" in notes
+
+
+def test_run_takes_a_directory(data_dir: Path, task: Path) -> None:
+    shutil.copytree(known_problems()["circle-packing-26"], task / "mine")
+    process = command(data_dir, task, "./mine", "-p", "mutator", "-b", "2", "--watch", "--json", verb="run")
+    output, notes = process.communicate(timeout=120)
+    assert json.loads(output.splitlines()[0])["problem"] == "circle-packing-26", notes
 
 
 def test_two_commands_run_at_once(data_dir: Path, task: Path) -> None:

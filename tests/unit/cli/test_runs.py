@@ -271,7 +271,7 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     assert outcome.code == ExitCode.OK
     assert outcome.lines == [
         f"{RUN}  {service.url}/runs/{RUN}",
-        "running: 40 of 100 evaluations  1.5 s  about 0:00:02 left  4 failed, 2 duplicates",
+        "running: 40 of 100 evaluations  1.5 s  1,600 a minute  about 0:00:02 left  4 failed, 2 duplicates",
         "best candidate 9: radius ↑ 1.5 (better than the seed's 1)  after 40 evaluations",
         "unlocked first with candidate 9 after 40 evaluations",
         "best candidate 9: radius ↑ 1.75 (better than the seed's 1)  after 40 evaluations",
