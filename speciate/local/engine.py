@@ -28,6 +28,7 @@ from speciate.embedded.placement import make_data_dir, make_runtime_dir
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.shared import SharedPostgres
 from speciate.local.ownership import FOLDER, OwnRuns
+from speciate.local.sandbox import LocalSandbox
 from speciate.local.servers import service_url
 from speciate.settings import ANY_COMMAND, Settings, http_address, load_settings
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from speciate.client import Client
-    from speciate.local.sandbox import LocalSandbox
     from speciate.local.worker import LocalSignals
 
 _START_LIMIT_S: Final = 30.0
@@ -126,8 +126,11 @@ class _Engine:
         settings = with_own_secret_key(settings)
         with ThreadPoolExecutor(1) as starting:
             database = starting.submit(self._start_database, settings)
-            # This process imports while the server starts on another core.
+            # This process imports while the server and the sandbox start on another core.
             process_roots.make_importable()
+            sandbox = sandbox or LocalSandbox(settings)
+            if warm:
+                threading.Thread(target=sandbox.warm, name="sandbox", daemon=True).start()
             from service.app import create_app
             from speciate.local import worker
             from speciate.storage.migrate import ensure_newest_schema

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from speciate.domain.candidate import Evaluation
+from speciate.domain.errors import SpeciateError
 from speciate.domain.problem import Problem
 from speciate.local.slots import CoreShares
 from speciate.settings import Settings
@@ -35,6 +37,11 @@ class LocalSandbox:
 
                 self._opened = open_evaluator(self._settings.sandbox, self._settings)
             return self._opened
+
+    def warm(self) -> None:
+        """Open the sandbox if that is possible: the first evaluation says why not."""
+        with suppress(SpeciateError):
+            self.sandbox()
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None

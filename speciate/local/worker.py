@@ -105,15 +105,13 @@ def open_local_stores(settings: Settings, signals: LocalSignals) -> Stores:
 class LocalWorker:
     """Executes the units of the runs of this process, and recovers those whose lease expires."""
 
-    def __init__(
-        self, settings: Settings, stores: Stores, signals: LocalSignals, sandbox: LocalSandbox | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, stores: Stores, signals: LocalSignals, sandbox: LocalSandbox) -> None:
         self._settings, self._stores, self._signals = settings, stores, signals
         self._folder = settings.data_dir / "local"
         self._counters = WorkerCounters(stores.redis)
         self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
         self._keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)
-        self._sandbox = sandbox or LocalSandbox(settings)
+        self._sandbox = sandbox
         nice = settings.work_nice
         self._generate = ThreadSlots("generate", settings.generate_slots, nice=nice)
         self._evaluate = ThreadSlots("evaluate", settings.slots, nice=nice)
@@ -222,8 +220,9 @@ class LocalWorker:
             self._opening.start()
 
     def _announce(self) -> None:
-        sandbox = self._sandbox.sandbox()
-        self._list(tier=sandbox.tier, languages=sandbox.languages(), tools=sandbox.capabilities(_TOOLS))
+        with suppress(SpeciateError):  # the first evaluation reports it
+            sandbox = self._sandbox.sandbox()
+            self._list(tier=sandbox.tier, languages=sandbox.languages(), tools=sandbox.capabilities(_TOOLS))
 
     def _list(self, *, tools: tuple[str, ...], tier: str = "", languages: dict[str, str] | None = None) -> None:
         """List this process as a worker; pages and seed checks read that."""
