@@ -93,6 +93,7 @@ def command_of(task: Task, python: Path, endpoint: Endpoint, home: Path) -> Comm
         return Command(arguments, environment, output, evolved)
     values = configuration(task, endpoint, home) | {"evaluations": EVALUATIONS}
     log = Path(values["log"])
+    log.unlink(missing_ok=True)
     environment = os.environ | {
         "PEER_RUN": json.dumps(values),
         "OPENAI_API_KEY": "none",
