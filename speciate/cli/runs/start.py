@@ -115,7 +115,13 @@ def run_command(
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
         )
-    watch = watch or runs_locally(ctx)  # nothing would execute the run after the command
+    local = runs_locally(ctx)
+    if local and "learning" in options:
+        raise InvalidInputError(
+            "a run with --learn needs a service with a learn worker.",
+            remedy="Start `speciate up --learn` in another terminal.",
+        )
+    watch = watch or local  # nothing would execute the run after the command
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")

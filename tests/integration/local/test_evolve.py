@@ -177,6 +177,14 @@ def test_run_takes_a_directory(data_dir: Path, task: Path) -> None:
     assert json.loads(output.splitlines()[0])["problem"] == "circle-packing-26", notes
 
 
+def test_a_run_that_learns_needs_a_service(data_dir: Path, task: Path) -> None:
+    options = ("-p", "maze-base", "-b", "2", "--learn", "vector_max_at_k")
+    process = command(data_dir, task, "maze-0", *options, verb="run")
+    _, notes = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert "speciate up --learn" in notes
+
+
 def test_two_commands_run_at_once(data_dir: Path, task: Path) -> None:
     both = [command(data_dir, task, "circle-packing-26", "-n", "30", "--seed", seed, "--json") for seed in (1, 2)]
     outputs = [process.communicate(timeout=240) for process in both]

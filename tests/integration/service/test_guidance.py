@@ -117,7 +117,7 @@ def test_guidance_is_omitted_at_default(guided: Lab) -> None:
     body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}}
     guided.api.post("/v1/runs", body, headers={"Idempotency-Key": "k"})
     sent = RunSubmission.model_validate(body).model_dump(mode="json")
-    before = {name: value for name, value in sent.items() if name not in RunSpec.omitted_at_default}
+    before = {name: value for name, value in sent.items() if name not in RunSubmission.omitted_at_default}
     before["budget"] = {
         name: value for name, value in before["budget"].items() if name not in Budget.omitted_at_default
     }
