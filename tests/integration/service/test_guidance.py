@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from service.api.schemas import RunSubmission
 from speciate.cli.runs.replay import replay_run
 from speciate.domain.budget import Budget
-from speciate.domain.run import RunSpec
 from speciate.domain.values import digest_of
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.runs import ToyEvaluator
