@@ -115,13 +115,7 @@ def run_command(
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
         )
-    local = runs_locally(ctx)
-    if local and "learning" in options:
-        raise InvalidInputError(
-            "a run with --learn needs a service with a learn worker.",
-            remedy="Start `speciate up --learn` in another terminal.",
-        )
-    watch = watch or local  # nothing would execute the run after the command
+    watch = watch or _is_executed_here(ctx, options)  # nothing would execute the run after the command
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
@@ -186,6 +180,16 @@ def _added(service: Client, problem: str) -> str:
     if "/" not in problem and not Path(problem, FILE_NAME).is_file():
         return problem
     return str(service.problems.add(load_problem(Path(problem)), check=True).id)
+
+
+def _is_executed_here(ctx: typer.Context, options: dict[str, Any]) -> bool:
+    local = runs_locally(ctx)
+    if local and "learning" in options:
+        raise InvalidInputError(
+            "a run with --learn needs a service with a learn worker.",
+            remedy="Start `speciate up --learn` in another terminal.",
+        )
+    return local
 
 
 def _print_notes(run: RunHandle) -> None:
