@@ -161,7 +161,7 @@ def measured(system: str, python: Path, endpoint: Endpoint, work: Path) -> dict[
         "again": again.first_s,
         "memory": max(each.memory for each in sessions.values()) / 1e6,
         "processor": {name: each.processor_s for name, each in sessions.items()},
-        "forged": f"{sum(value >= IMPOSSIBLE for value in forged.scores)} of {sent} sent",
+        "forged": f"{sum(value >= IMPOSSIBLE for value in forged.scores)} from {sent} forged answers",
         "kill": killed(kill, command_of(kill, python, endpoint, work / system / "kill")),
     }
 
@@ -173,7 +173,9 @@ def page(rows: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str]) -> 
         "commands": [SESSIONS[name][0] for name in rows],
         "lines of Python": [SESSIONS[name][1] for name in rows],
         "s to the first score, in an empty folder": [f"{row['first']:.1f}" for row in rows.values()],
-        "s to the first score, the second time": [f"{row['again']:.1f}" for row in rows.values()],
+        "s to the first score, the second time": [
+            f"{row['again']:.1f}" if row["again"] > 0 else "none: takes up the finished run" for row in rows.values()
+        ],
         "memory, MB (PSS)": [f"{row['memory']:.0f}" for row in rows.values()],
     }
     for problem in PROBLEMS:
@@ -186,6 +188,7 @@ def page(rows: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str]) -> 
 Written by `make door` on {machine}: the same problems, evaluators, model and budget of {EVALUATIONS} evaluations, one
 system after another. The model is the stand-in of [the comparison of searches](peers.md). Speciate evaluates in its
 sandbox, the others in their own processes. Commands and lines are those of the shortest session that each documents.
+Programs that descend from a forged answer keep the forgery.
 
 | | {" | ".join(f"{name} {versions[name]}" for name in rows)} |
 |---|{"---|" * len(rows)}
