@@ -23,6 +23,8 @@ class Choice:
     """Configuration of OpenEvolve or SkyDiscover; None for ``config.yaml`` in the directory."""
     include: tuple[str, ...] = ()
     """Patterns of files and folders to take although the import leaves them out."""
+    alone: bool = False
+    """True if the folder is not that of the problem: only what the evaluator names is taken from it."""
 
 
 USUAL: Final = Choice()

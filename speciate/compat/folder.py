@@ -6,7 +6,8 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -56,6 +57,7 @@ def read_folder(
     without: Sequence[str] = (),
     evaluator: str | None = None,
     include: Sequence[str] = (),
+    alone: bool = False,
 ) -> FolderContent:
     """Return the contents of a directory's files, as for data files of a problem.
 
@@ -65,8 +67,9 @@ def read_folder(
         evaluator: Path of the evaluator, by default the last of ``needed``. Documents and published solutions are left
             out unless its text names them.
         include: Patterns of files and folders that are taken in any case.
+        alone: Take only files and folders that the evaluator names, itself or in modules that it names: a user's folder
+            holds much that neither candidates nor models should see.
     """
-    patterns = _Patterns(include)
     if missing := [name for name in needed if not _exists(folder, name)]:
         described = f"{folder} contains no {missing[0]}." if folder.is_dir() else f"{folder} is not a directory."
         raise NotFoundError(described, remedy=f"Name a directory with {' and '.join(needed)}.")
@@ -77,10 +80,25 @@ def read_folder(
         except UnreadableError as error:
             raise refused(folder, FieldError(str(error), file=name)) from None
     content = FolderContent(texts, {})
-    _add_further(content, folder, needed, without, texts[evaluator or needed[-1]], patterns)
+    named = texts[evaluator or needed[-1]]
+    patterns = _Patterns(include, _named_beside(folder, named) if alone else None)
+    _add_further(content, folder, needed, without, named, patterns)
     if unused := patterns.unused:
         raise NotFoundError(f"--include {unused[0]!r} matches no file in {folder}.", remedy="Name paths within it.")
     return content
+
+
+def _named_beside(folder: Path, text: str) -> set[str]:
+    """Return the names in a folder that an evaluator names, or a module that it names."""
+    names, texts, named = {each.name for each in folder.iterdir()}, [text], set[str]()
+    while texts:
+        text = texts.pop()
+        for name in [name for name in names - named if _names(text, name)]:
+            named.add(name)
+            if name.endswith(".py"):
+                with suppress(UnreadableError):
+                    texts.append(read_plain(folder, name))
+    return named
 
 
 def _add_further(
@@ -110,8 +128,9 @@ def _add_further(
 class _Patterns:
     """Patterns of files to include: a path, a folder with all that is in it, or a glob of paths or of names."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: Sequence[str], only: Collection[str] | None) -> None:
         self.unused = [*patterns]
+        self._only = only  # names in the folder itself
         self._patterns = {pattern: "*" if pattern == "." else posixpath.normpath(pattern) for pattern in patterns}
 
     def match(self, path: str) -> bool:
@@ -119,6 +138,12 @@ class _Patterns:
         hits = [p for p, plain in self._patterns.items() if any(fnmatchcase(place, plain) for place in places)]
         self.unused = [pattern for pattern in self.unused if pattern not in hits]
         return bool(hits)
+
+    def omit(self, path: str) -> bool:
+        """Return True for what is neither included nor among the only names to take."""
+        if self._only is None or path.partition("/")[0] in self._only:
+            return False
+        return not self.match(path) and not self.lead_into(path)
 
     def lead_into(self, folder: str) -> bool:
         parts = folder.split("/")
@@ -180,6 +205,8 @@ def _walk(
             continue
         for entry in entries:
             path = entry.relative_to(folder).as_posix()
+            if patterns.omit(path):
+                continue
             count += 1
             if count > _MAX_ENTRIES:
                 raise refused(

@@ -149,7 +149,7 @@ def _draft(
         folder = Path(program) if program is not None else (config or _file(str(evaluator), "evaluator")).parent
         return _named(_in_directory(folder, config, include), folder)
     path, script = _file(program, "program"), _file(evaluator, "evaluator")
-    choice = Choice(str(path), script.name, config, include)
+    choice = Choice(str(path), script.name, config, include, alone=True)
     return _named(_read(_system_of(script), script.parent, choice), script.parent)
 
 

@@ -50,7 +50,7 @@ def read_evaluated(
     if choice.evaluator is not None:
         evaluator = path_within(folder, choice.evaluator, "--evaluator")
     needed = (evaluator,) if elsewhere else (seed, evaluator)
-    files, left_out = read_folder(folder, needed, without=(without,), include=choice.include)
+    files, left_out = read_folder(folder, needed, without=(without,), include=choice.include, alone=choice.alone)
     seed, files = with_program(files, elsewhere) if elsewhere else with_seed(folder, files, seed)
     slug, title = named_after(folder, system)
     place = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()

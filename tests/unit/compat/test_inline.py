@@ -80,8 +80,28 @@ def test_a_program_may_lie_elsewhere_and_a_configuration_too(inline: Inline, tmp
     found = inline(tmp_path / "mine.py", folder / "evaluator.py", config=tmp_path / "other.yaml")
     assert found.problem.limits.wall_s == 9
     assert "0.75" in found.problem.seed_program
-    assert found.problem.data_files["initial_program.py"] == OPENEVOLVE["initial_program.py"]
     assert inline(None, config=folder / "config.yaml").problem.limits.wall_s == 30
+
+
+def test_of_a_users_folder_only_what_the_evaluator_names_is_taken(inline: Inline, tmp_path: Path) -> None:
+    folder = made(
+        tmp_path / "home",
+        {
+            "mine.py": PROGRAM,
+            "judge.py": f"import helper\nfrom pathlib import Path\nPath('data').exists()\n{CALLS}",
+            "helper.py": "import deeper\n",
+            "deeper.py": "",
+            "data/table.csv": "1",
+            "letters.txt": "private",
+            "notes/diary.txt": "private",
+            "wanted.txt": "1",
+            **{f"photo{n}.txt": "" for n in range(1100)},
+        },
+    )
+    problem = inline(folder / "mine.py", folder / "judge.py", include=["wanted.txt"]).problem
+    taken = {"judge.py", "helper.py", "deeper.py", "data/table.csv", "wanted.txt"}
+    assert taken <= problem.data_files.keys()
+    assert not {name for name in problem.data_files if name.startswith(("letters", "notes", "photo"))}
 
 
 def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp_path: Path) -> None:
