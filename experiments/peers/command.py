@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import platform
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import psutil
+
+import speciate
 from experiments.peers.declaration import PACKAGES, SYSTEMS, Task, tasks
 from experiments.peers.endpoint import Endpoint
 from experiments.peers.environments import Installed, install
@@ -30,17 +36,19 @@ def main() -> int:
         help="OpenAI-compatible endpoint of a real model, key in OPENAI_API_KEY (default: the stand-in)",
     )
     parser.add_argument("--model", default=MODEL, help="its name")
-    parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the runs beside it")
     parser.add_argument("--page", type=Path, default=PAGE, help="file of the page")
     options = parser.parse_args()
     options.home.mkdir(parents=True, exist_ok=True)
     runs = options.home.resolve() / (f"runs-{options.model.replace('/', '-')}.jsonl" if options.url else "runs.jsonl")
-    peers = {name: install(name, options.home.resolve() / "environments") for name in PACKAGES}
-    for name, peer in peers.items():
-        print(f"{name}: {peer.version or f'left out: {peer.trouble}'}", flush=True)  # noqa: T201
+    kept = options.page.with_suffix(".jsonl")
     if not options.page_only:
+        peers = {name: install(name, options.home.resolve() / "environments") for name in PACKAGES}
+        for name, peer in peers.items():
+            print(f"{name}: {peer.version or f'left out: {peer.trouble}'}", flush=True)  # noqa: T201
         _run_all(options.home.resolve() / "work", runs, peers, options.url, options.model)
-    options.page.write_text(page(read(runs), peers, options.model), encoding="utf-8")
+        shutil.copyfile(runs, kept)
+    options.page.write_text(page(read(kept), options.model), encoding="utf-8")
     print(f"wrote {options.page}")  # noqa: T201
     return 0
 
@@ -54,7 +62,9 @@ def _run_all(work: Path, runs: Path, peers: Mapping[str, Installed], url: str, m
         service = stack.enter_context(Service()) if any(task.system == "speciate" for task in left) else None
         for number, task in enumerate(left, 1):
             endpoint.clear()
-            result = _run(task, work, peers, endpoint, service)
+            version = speciate.__version__ if task.system == "speciate" else peers[task.system].version
+            machine = f"{platform.system()}, {psutil.cpu_count()} cores"
+            result = replace(_run(task, work, peers, endpoint, service), version=version, machine=machine)
             append(runs, result)
             best = max(result.curve, default=0.0)
             print(f"{number}/{len(left)} {task.key}: {best:.5f} {result.note}", flush=True)  # noqa: T201

@@ -6,21 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from experiments.arena.problems import DEVELOPMENT, HELD_OUT
 from speciate.problems.loader import known_problems
 
 SYSTEMS: Final = ("speciate", "openevolve", "shinka-evolve", "gepa")
 PACKAGES: Final = {"openevolve": "openevolve", "shinka-evolve": "shinka-evolve", "gepa": "gepa"}
 """Package of each peer."""
 
-PROBLEMS: Final = ("circles-in-square-26", "cache-eviction", "job-scheduling")
-SEEDS: Final = (101, 102, 103, 104, 105)
-EVALUATIONS: Final = 60
+PROBLEMS: Final = (*HELD_OUT, *DEVELOPMENT)
+"""Those that Speciate's default was not developed on first."""
+SEEDS: Final = (301, 302, 303)
+EVALUATIONS: Final = 240
 """Budget of a run: evaluations, the seed program's included. Each answer of the endpoint is one program."""
-
-COST_EVALUATIONS: Final = 240
-"""The same for the runs that costs are taken from, long enough to see growth, and for those that are killed."""
+MARKS: Final = (60, 120, 240)
+"""Evaluations at which the best score is compared: no system plans by its budget."""
 
 COST_PROBLEM: Final = "cache-eviction"
+"""The search that costs are taken from."""
+
+FAULT_PROBLEM: Final = "circles-in-square-26"
+"""Of the runs that are killed and those with forged answers."""
 
 WORKERS: Final = 2
 """Concurrent evaluations, and concurrent requests to the endpoint."""
@@ -46,7 +51,7 @@ class Task:
         system: Name of the system.
         problem: Slug of the problem.
         seed: Seed of the system and of the endpoint.
-        kind: ``search``, ``cost``, ``kill`` or ``forge``.
+        kind: ``search``, ``kill`` or ``forge``.
     """
 
     system: str
@@ -60,11 +65,6 @@ class Task:
         return f"{self.system}.{self.problem}.{self.seed}.{self.kind}"
 
     @property
-    def evaluations(self) -> int:
-        """Its budget."""
-        return COST_EVALUATIONS if self.kind in ("cost", "kill") else EVALUATIONS
-
-    @property
     def folder(self) -> Path:
         """Directory of the problem."""
         return known_problems()[self.problem]
@@ -73,6 +73,5 @@ class Task:
 def tasks(systems: tuple[str, ...]) -> list[Task]:
     """Return all runs, seed by seed, so that an unfinished comparison has whole seeds."""
     search = [Task(system, problem, seed) for seed in SEEDS for problem in PROBLEMS for system in systems]
-    once = [Task(system, PROBLEMS[0], SEEDS[0], kind) for kind in ("forge", "kill") for system in systems]
-    costs = [Task(system, COST_PROBLEM, SEEDS[0], "cost") for system in systems]
-    return [*once, *costs, *search]
+    once = [Task(system, FAULT_PROBLEM, SEEDS[0], kind) for kind in ("forge", "kill") for system in systems]
+    return [*once, *search]

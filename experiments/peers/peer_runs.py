@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.peers import measure
-from experiments.peers.declaration import IMPOSSIBLE, KILL_AT, RUN_LIMIT_S, WORKERS, Task
+from experiments.peers.declaration import EVALUATIONS, IMPOSSIBLE, KILL_AT, RUN_LIMIT_S, WORKERS, Task
 from experiments.peers.endpoint import Endpoint
-from experiments.peers.result import Result, costs
+from experiments.peers.result import Result, costs, gains_of
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.problems.loader import load_problem
@@ -45,6 +45,7 @@ def configuration(task: Task, endpoint: Endpoint, home: Path) -> dict[str, Any]:
     initial.write_text(problem.seed_program, encoding="utf-8")
     return {
         "problem": str(task.folder),
+        "files": problem.files,
         "description": problem.description,
         "objectives": ends_of(problem),
         "initial": str(initial),
@@ -54,7 +55,7 @@ def configuration(task: Task, endpoint: Endpoint, home: Path) -> dict[str, Any]:
         "model": endpoint.model,
         "temperature": _TEMPERATURE,
         "seed": task.seed,
-        "evaluations": task.evaluations,
+        "evaluations": EVALUATIONS,
         "workers": WORKERS,
         "timeout_s": _TIMEOUT_S,
     }
@@ -84,12 +85,13 @@ def run_peer(task: Task, python: Path, endpoint: Endpoint, work: Path) -> Result
     if task.kind == "kill":
         asked = subprocess.run([*command, "--survivors"], env=environment, capture_output=True, text=True, check=False)
         survivors = int(asked.stdout.split()[-1]) if asked.returncode == 0 and asked.stdout.split() else 0
-    scores = [json.loads(line)["score"] for line in _lines(log)][: task.evaluations]
+    scores = [json.loads(line)["score"] for line in _lines(log)][:EVALUATIONS]
     seconds, processor_s, halves, memory = costs(samples)
     return Result(
-        task.system, task.problem, task.seed, task.kind, tuple(scores), seconds, processor_s, halves, memory, finished,
+        task.system, task.problem, task.seed, task.kind, len(scores), gains_of(scores), seconds, processor_s, halves,
+        memory, finished,
         sum(score >= IMPOSSIBLE for score in scores), endpoint.sent_forged(task), survivors, len(scores), orphans,
-        endpoint.tokens(task), _trouble(process.returncode, finished, task.evaluations - len(scores)),
+        endpoint.tokens(task), _trouble(process.returncode, finished, EVALUATIONS - len(scores)),
     )  # fmt: skip
 
 

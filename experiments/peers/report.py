@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Final
 
 import numpy as np
-import psutil
 from scipy.stats import t as student
 
+from experiments.arena.problems import HELD_OUT
 from experiments.peers.declaration import (
-    COST_EVALUATIONS,
     COST_PROBLEM,
     EVALUATIONS,
     KILL_AT,
+    MARKS,
     PROBLEMS,
     SEEDS,
     SYSTEMS,
     WORKERS,
 )
-from experiments.peers.environments import Installed
 from experiments.peers.measure import SETTLE_S, accounting
 from experiments.peers.result import Result
 from experiments.peers.standin import MODEL
+from speciate.tournaments.statistics.significance import holm, sign_flips
 
 OURS: Final = "speciate"
 Measure = Callable[[Result], float]
+_TIE: Final = 1e-9
+_LEVEL: Final = 0.05
 
 
-def page(results: Sequence[Result], peers: Mapping[str, Installed], model: str) -> str:
+def page(results: Sequence[Result], model: str) -> str:
     """Return the page in Markdown."""
     search = [result for result in results if result.kind == "search"]
     seeds = [seed for seed in SEEDS if _whole(search, seed)]
     search = [result for result in search if result.seed in seeds]
     costs = [run for name in SYSTEMS if (run := _cost_run(results, name)) is not None]
     systems = [name for name in SYSTEMS if any(result.system == name for result in search)]
+    measures = _measures(search)
     parts = [
         "# Speciate beside OpenEvolve, ShinkaEvolve and GEPA\n",
-        _conclusion(search, systems, costs),
-        _method(peers, model, seeds),
-        "## Best score\n",
-        _comparison(search, systems, lambda result: max(result.curve, default=0.0)),
-        "\n## Area under the curve of the best score\n",
-        "Mean over the evaluations of the best score so far: high if good programs come early.\n",
-        _comparison(search, systems, area),
+        _over_problems(search, systems, measures),
+        _spent(costs),
+        _method(search, systems, model, seeds),
+        "## Single problems\n",
+        _single(search, systems, measures),
+        f"\n### Best score after {MARKS[-1]} evaluations\n",
+        _comparison(search, systems, best_after(MARKS[-1])),
         "\n## Tokens\n",
         TOKENS,
         _tokens(search, systems),
-        "\n### Best score at equal tokens\n",
-        _comparison(search, systems, at_equal_tokens(search)),
         "\n## Costs\n",
         _costs(costs),
         "\n## A killed main process\n",
@@ -62,6 +62,19 @@ def page(results: Sequence[Result], peers: Mapping[str, Installed], model: str) 
         _troubles(results),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _measures(search: Sequence[Result]) -> dict[str, Measure]:
+    return {
+        **{f"after {mark} evaluations": best_after(mark) for mark in MARKS},
+        "at equal tokens": at_equal_tokens(search),
+        "area under the curve": area,
+    }
+
+
+def best_after(evaluations: int) -> Measure:
+    """Return the measure of a run's best score after so many evaluations."""
+    return lambda run: max(run.curve[:evaluations], default=0.0)
 
 
 def area(result: Result) -> float:
@@ -106,35 +119,80 @@ def _paired(search: Sequence[Result], problem: str, peer: str, measure: Measure)
     return [values[OURS, seed] - values[peer, seed] for system, seed in sorted(values) if system == peer]
 
 
-def _verdict(differences: Sequence[float]) -> str:
-    _, low, high = interval(differences)
-    return "better" if low > 0 else "worse" if high < 0 else ""
+def _scales(search: Sequence[Result]) -> dict[str, float]:
+    """Return the range of the best scores of all systems on each problem."""
+    scales = {}
+    for problem in PROBLEMS:
+        scores = [max(run.curve, default=0.0) for run in search if run.problem == problem]
+        scales[problem] = max(max(scores, default=0.0) - min(scores, default=0.0), 1e-12)
+    return scales
 
 
-def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequence[Result]) -> str:
-    measures: list[tuple[str, Measure]] = [
-        ("best score", lambda r: max(r.curve, default=0.0)),
-        ("area under the curve", area),
-        ("best score at equal tokens", at_equal_tokens(search)),
-    ]
-    heads = ["Speciate beside", *(name for name, _ in measures)]
-    lines = [f"Problems of {len(PROBLEMS)} on which Speciate is better : worse; on the others no difference is seen.\n"]
-    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+def _leads(search: Sequence[Result], peer: str, measure: Measure) -> list[float]:
+    """Return Speciate's mean lead on each problem, as a share of the problem's range."""
+    scales = _scales(search)
+    return [mean(_paired(search, problem, peer, measure) or [0.0]) / scales[problem] for problem in PROBLEMS]
+
+
+def _over_problems(search: Sequence[Result], systems: Sequence[str], measures: Mapping[str, Measure]) -> str:
+    rows = [["beside", *measures]]
+    held_out = [PROBLEMS.index(problem) for problem in HELD_OUT]
+    for peer in systems[1:]:
+        leads = {name: _leads(search, peer, measure) for name, measure in measures.items()}
+        for label, chosen in ((peer, range(len(PROBLEMS))), (f"{peer}, held-out half", held_out)):
+            rows.append([label, *(_cell([values[i] for i in chosen]) for values in leads.values())])
+    return OVER_PROBLEMS.format(count=len(PROBLEMS), half=len(HELD_OUT)) + _table(rows) + "\n"
+
+
+def _cell(leads: Sequence[float]) -> str:
+    ahead, behind = sum(lead > _TIE for lead in leads), sum(lead < -_TIE for lead in leads)
+    flip = sign_flips([leads], np.random.default_rng(0), draws=100_000)[0]
+    return f"{ahead} : {behind}, {100 * mean(leads):+.1f} %, p = {flip.p_value:.2g}"
+
+
+def _single(search: Sequence[Result], systems: Sequence[str], measures: Mapping[str, Measure]) -> str:
+    """Return on which problems alone a difference is seen, adjusted over problems for each peer and measure."""
+    rows = [["beside", *measures]]
     for peer in systems[1:]:
         cells = []
-        for _, measure in measures:
-            verdicts = [_verdict(_paired(search, problem, peer, measure)) for problem in PROBLEMS]
-            cells.append(f"{verdicts.count('better')} : {verdicts.count('worse')}")
-        lines.append(f"| {peer} | {' | '.join(cells)} |")
-    spent = ", ".join(f"{r.system} {1000 * per_evaluation(r):.0f} ms" for r in costs)
-    lines += [f"\nProcessor time per evaluation: {spent}."] if costs else []
-    return "\n".join(lines) + "\n"
+        for measure in measures.values():
+            paired = [_paired(search, problem, peer, measure) for problem in PROBLEMS]
+            adjusted = holm([_p_value(differences) for differences in paired])
+            seen = [mean(d) for d, p in zip(paired, adjusted, strict=True) if p < _LEVEL]
+            cells.append(f"{sum(value > 0 for value in seen)} : {sum(value < 0 for value in seen)}")
+        rows.append([peer, *cells])
+    return SINGLE + _table(rows)
+
+
+def _p_value(differences: Sequence[float]) -> float:
+    if len(differences) < 2 or max(map(abs, differences)) <= _TIE:
+        return 1.0
+    spread = float(np.std(differences, ddof=1))
+    if spread == 0.0:
+        return 0.0
+    return float(2 * student.sf(abs(mean(differences)) / (spread / len(differences) ** 0.5), len(differences) - 1))
+
+
+def _spent(costs: Sequence[Result]) -> str:
+    spent = ", ".join(f"{run.system} {1000 * per_evaluation(run):.0f} ms" for run in costs)
+    return f"Processor time per evaluation: {spent}.\n" if costs else ""
 
 
 def per_evaluation(result: Result) -> float:
     """Return processor seconds per evaluation, the start left out."""
-    return result.processor_s / max(len(result.scores) - 1, 1)
+    return result.processor_s / max(result.evaluations - 1, 1)
 
+
+OVER_PROBLEMS: Final = """Best scores with default options: problems of {count} on which Speciate's mean over seeds is
+ahead : behind; its mean lead, a share of the range of all systems' best scores on the problem; and the sign-flip test
+over problems, two-sided. The held-out half are {half} problems on which Speciate's default was not developed.
+
+"""
+
+SINGLE: Final = """Problems on which Speciate is better : worse by themselves (Student's t over seeds, Holm over
+problems, p < .05).
+
+"""
 
 TOKENS: Final = f"""Of a search of {EVALUATIONS} evaluations, a mean over problems and seeds. At equal tokens, every
 system has as many as the thriftiest one used on the same problem with the same seed; its evaluations are counted as
@@ -155,8 +213,8 @@ def _tokens(search: Sequence[Result], systems: Sequence[str]) -> str:
 
 
 COSTS: Final = """
-One run of `{problem}` for each system: of {evaluations} evaluations, or a shorter one where that is missing.
-From the first evaluation on, so that starting is left out; all processes of a system, shared pages counted once.
+The first search on `{problem}` of each system. From the first evaluation on, so that
+starting is left out; all processes of a system, shared pages counted once.
 The processor time is that of {accounting}.
 Speciate's contain PostgreSQL, Valkey, the API and both kinds of workers, which also cost when they wait: on a crowded
 machine a run takes long, and they wait long."""
@@ -176,25 +234,21 @@ process as their examples do. Speciate runs as `speciate up` with its default st
 candidates are scored with the same number afterwards. Peers' defaults, but: whole programs instead of diffs;
 OpenEvolve saves a checkpoint every 10; ShinkaEvolve without embeddings and meta prompts; GEPA
 (`optimize_anything`) with its evaluation cache. Speciate's workers run with the priority of the peers.
-{machine}, {cores} cores.
+{machine}.
 """
 
 
-def _method(peers: Mapping[str, Installed], model: str, seeds: Sequence[int]) -> str:
-    versions = ", ".join(
-        f"{name} {peer.version}" if peer.version else f"{name} left out ({peer.trouble})"
-        for name, peer in peers.items()
-    )
+def _method(search: Sequence[Result], systems: Sequence[str], model: str, seeds: Sequence[int]) -> str:
+    versions = {run.system: run.version for run in search}
     return METHOD.format(
-        versions=versions,
+        versions=", ".join(f"{name} {versions[name]}" for name in systems[1:]),
         endpoint=STAND_IN if model == MODEL else f"the model `{model}`",
         complete=len(seeds),
         declared=len(SEEDS),
         seeds=", ".join(map(str, SEEDS)),
         evaluations=EVALUATIONS,
         workers=WORKERS,
-        machine=platform.system(),
-        cores=psutil.cpu_count(),
+        machine="; ".join(sorted({run.machine for run in search})),
     )
 
 
@@ -208,15 +262,14 @@ def _comparison(search: Sequence[Result], systems: Sequence[str], measure: Measu
         for peer in systems[1:]:
             paired = _paired(search, problem, peer, measure)
             middle, low, high = interval(paired)
-            differences.append(f"{middle:+.4f} [{low:+.4f}, {high:+.4f}] {_verdict(paired)}".rstrip())
+            differences.append(f"{middle:+.4f} [{low:+.4f}, {high:+.4f}] ".rstrip())
         rows.append([f"`{problem}`", *(f"{value:.4f}" for value in means), *differences])
     return _table(rows)
 
 
 def _cost_run(results: Sequence[Result], system: str) -> Result | None:
-    """Return the run that a system's costs are taken from: the long one, or else the first search on its problem."""
-    runs = [r for r in results if r.system == system and r.problem == COST_PROBLEM and r.kind in ("cost", "search")]
-    return max(runs, key=lambda r: r.kind == "cost", default=None)
+    runs = (r for r in results if (r.system, r.problem, r.kind) == (system, COST_PROBLEM, "search"))
+    return next(runs, None)
 
 
 def _costs(runs: Sequence[Result]) -> str:
@@ -230,10 +283,10 @@ def _costs(runs: Sequence[Result]) -> str:
     ]
     rows = [
         [r.system, f"{1000 * per_evaluation(r):.0f}", f"{r.halves[1] / max(r.halves[0], 1e-9):.2f}",
-         str(len(r.scores)), f"{len(r.scores) / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
+         str(r.evaluations), f"{r.evaluations / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
         for r in runs
     ]  # fmt: skip
-    told = COSTS.format(evaluations=COST_EVALUATIONS, problem=COST_PROBLEM, accounting=accounting())
+    told = COSTS.format(problem=COST_PROBLEM, accounting=accounting())
     return f"{_table([head, *rows])}\n{told}"
 
 
@@ -246,7 +299,7 @@ def _kills(results: Sequence[Result], systems: Sequence[str]) -> str:
 def _forgeries(results: Sequence[Result], systems: Sequence[str]) -> str:
     head = ["system", "forged answers", "evaluations", "impossible scores accepted"]
     runs = [r for name in systems for r in results if (r.system, r.kind) == (name, "forge")]
-    return _table([head, *([r.system, str(r.sent_forged), str(len(r.scores)), str(r.forged)] for r in runs)])
+    return _table([head, *([r.system, str(r.sent_forged), str(r.evaluations), str(r.forged)] for r in runs)])
 
 
 def _troubles(results: Sequence[Result]) -> str:

@@ -19,8 +19,9 @@ class Result:
         system: Name of the system.
         problem: Slug of the problem.
         seed: Seed.
-        kind: ``search``, ``cost``, ``kill`` or ``forge``.
-        scores: Score of each evaluation in order, 0 if it failed.
+        kind: ``search``, ``kill`` or ``forge``.
+        evaluations: Evaluations; those with an impossible score count.
+        gains: Number of each evaluation, from 1, that was better than all honest ones before, and its score.
         seconds: From the first to the last evaluation.
         processor_s: Processor time of all its processes in that time.
         halves: Processor seconds per evaluation in the first and in the second half.
@@ -33,13 +34,16 @@ class Result:
         orphans: Processes that live on after the kill.
         tokens: Of the prompts and of the answers.
         note: What went wrong.
+        version: Of the system.
+        machine: Operating system and cores.
     """
 
     system: str
     problem: str
     seed: int
     kind: str
-    scores: tuple[float, ...]
+    evaluations: int
+    gains: tuple[tuple[int, float], ...]
     seconds: float
     processor_s: float
     halves: tuple[float, float]
@@ -52,20 +56,33 @@ class Result:
     orphans: int = 0
     tokens: tuple[int, int] = (0, 0)
     note: str = ""
+    version: str = ""
+    machine: str = ""
 
     @property
     def curve(self) -> list[float]:
         """Best honest score after each evaluation."""
-        best, found = 0.0, []
-        for value in self.scores:
-            best = max(best, value if value < IMPOSSIBLE else 0.0)
-            found.append(best)
-        return found
+        best, curve = 0.0, []
+        gains = dict(self.gains)
+        for number in range(1, self.evaluations + 1):
+            best = gains.get(number, best)
+            curve.append(best)
+        return curve
 
     @property
     def task(self) -> Task:
         """The task that it answers."""
         return Task(self.system, self.problem, self.seed, self.kind)
+
+
+def gains_of(scores: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """Return the gains of scores in the order of their evaluations; a failed one has 0."""
+    best, gains = 0.0, []
+    for number, value in enumerate(scores, 1):
+        if best < value < IMPOSSIBLE:
+            best = value
+            gains.append((number, round(value, 9)))
+    return tuple(gains)
 
 
 def costs(samples: Sequence[Sample]) -> tuple[float, float, tuple[float, float], int]:
@@ -99,6 +116,7 @@ def read(path: Path) -> list[Result]:
             values = json.loads(line)
         except ValueError:
             continue
-        values |= {name: tuple(values[name]) for name in ("scores", "halves", "tokens") if name in values}
+        values |= {name: tuple(values[name]) for name in ("halves", "tokens") if name in values}
+        values["gains"] = tuple((number, value) for number, value in values["gains"])
         found.append(Result(**values))
     return found

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.peers import measure
-from experiments.peers.declaration import IMPOSSIBLE, KILL_AT, RUN_LIMIT_S, WORKERS, Task
+from experiments.peers.declaration import EVALUATIONS, IMPOSSIBLE, KILL_AT, RUN_LIMIT_S, WORKERS, Task
 from experiments.peers.drivers.scoring import score
 from experiments.peers.endpoint import Endpoint
 from experiments.peers.peer_runs import ends_of
-from experiments.peers.result import Result, costs
+from experiments.peers.result import Result, costs, gains_of
 from speciate.client import Client, RunHandle
 from speciate.domain.errors import SpeciateError
 from speciate.domain.policy import Policy
@@ -83,7 +83,7 @@ def run_speciate(task: Task, service: Service, endpoint: Endpoint) -> Result:
         "sampling": {"max_tokens": 8192, "temperature": 0.8},
     })  # fmt: skip
     added = service.client.policies.add(policy)
-    run = service.client.runs.create(task.problem, added.id, budget=task.evaluations, seed=task.seed)
+    run = service.client.runs.create(task.problem, added.id, budget=EVALUATIONS, seed=task.seed)
     samples = measure.watch(
         service.tree, lambda: _evaluations(run), lambda: run.record.state.ended, RUN_LIMIT_S,
         KILL_AT if task.kind == "kill" else None,
@@ -96,10 +96,11 @@ def run_speciate(task: Task, service: Service, endpoint: Endpoint) -> Result:
         survivors = min(len(_rewards(service.client.runs.get(run.id))), samples[-1].evaluations)
     rewards = _rewards(service.client.runs.get(run.id))
     ends = ends_of(problem)
-    scores = [0.0 if each is None else score(each, ends) for each in rewards][: task.evaluations]
+    scores = [0.0 if each is None else score(each, ends) for each in rewards][:EVALUATIONS]
     seconds, processor_s, halves, memory = costs(samples)
     return Result(
-        task.system, task.problem, task.seed, task.kind, tuple(scores), seconds, processor_s, halves, memory, finished,
+        task.system, task.problem, task.seed, task.kind, len(scores), gains_of(scores), seconds, processor_s, halves,
+        memory, finished,
         sum(value >= IMPOSSIBLE for value in scores), endpoint.sent_forged(task), survivors, samples[-1].evaluations,
         orphans, endpoint.tokens(task), (run.record.reason or "") if not finished else "",
     )  # fmt: skip

@@ -30,6 +30,8 @@ class InvalidAnswerError(Exception):
 class Context:
     """Context of an evaluation."""
 
+    files = CONFIG["files"]
+
     def invalid(self, reason):
         """End the evaluation."""
         raise InvalidAnswerError(reason)
@@ -55,10 +57,17 @@ def evaluate_file(path):
             spec.loader.exec_module(module)
 
             def call(name, *arguments):
-                answer = json.loads(json.dumps(getattr(module, name)(*json.loads(json.dumps(arguments)))))
-                return SimpleNamespace(unwrap=lambda: answer)
+                try:
+                    answer = json.loads(json.dumps(getattr(module, name)(*json.loads(json.dumps(arguments)))))
+                except TimeoutError:
+                    raise
+                except Exception as error:  # noqa: BLE001  # a candidate may raise anything
+                    return SimpleNamespace(
+                        value=None, failure=SimpleNamespace(reason=repr(error)), unwrap=_raise(error)
+                    )
+                return SimpleNamespace(value=answer, failure=None, unwrap=lambda: answer)
 
-            rewards = EVALUATE(SimpleNamespace(call=call), Context())
+            rewards = EVALUATE(SimpleNamespace(call=call, source=Path(path).read_text(encoding="utf-8")), Context())
         found = {"score": score(rewards, CONFIG["objectives"]), "rewards": rewards}
     except (Exception, SystemExit) as error:  # noqa: BLE001  # a candidate may raise anything
         found = {"score": 0.0, "error": f"{type(error).__name__}: {error}"[:500]}
@@ -66,6 +75,13 @@ def evaluate_file(path):
     with Path(CONFIG["log"]).open("a", encoding="utf-8") as file:
         file.write(line)
     return found
+
+
+def _raise(error):
+    def unwrap():
+        raise error
+
+    return unwrap
 
 
 @contextlib.contextmanager

@@ -12,14 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.peers.declaration import EVALUATIONS, FORGED_EVERY, IMPOSSIBLE, PROBLEMS, SEEDS, SYSTEMS, Task, tasks
+from experiments.peers.command import PAGE
+from experiments.peers.declaration import (
+    EVALUATIONS,
+    FAULT_PROBLEM,
+    FORGED_EVERY,
+    IMPOSSIBLE,
+    PROBLEMS,
+    SEEDS,
+    SYSTEMS,
+    Task,
+    tasks,
+)
 from experiments.peers.drivers.scoring import score
 from experiments.peers.endpoint import Endpoint
-from experiments.peers.environments import Installed
 from experiments.peers.measure import Sample, kill_main, spawn, watch
 from experiments.peers.peer_runs import ends_of
 from experiments.peers.report import at_equal_tokens, page
-from experiments.peers.result import Result, append, costs, read
+from experiments.peers.result import Result, append, costs, gains_of, read
 from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
@@ -28,7 +38,7 @@ from speciate.prompts.evolve_blocks import find_blocks, with_contents
 from speciate.prompts.mutation import build_prompt
 from tests.support.http_server import wait_for
 
-SEED = load_problem(known_problems()[PROBLEMS[0]]).seed_program
+SEED = load_problem(known_problems()[FAULT_PROBLEM]).seed_program
 
 
 def prompt_of(*programs: str, heading: str = "# Current Program") -> str:
@@ -50,7 +60,7 @@ def test_the_program_below_its_heading_is_changed(heading: str) -> None:
 
 
 def test_a_block_that_speciate_shows_is_changed_inside_its_program() -> None:
-    problem = load_problem(known_problems()[PROBLEMS[0]])
+    problem = load_problem(known_problems()[FAULT_PROBLEM])
     policy = Policy(slug="m", kind="openai_compatible", model=MODEL, base_url="http://127.0.0.1:1/v1")
     around = find_blocks(problem.seed_program)
     parents = [
@@ -66,10 +76,10 @@ def test_a_block_that_speciate_shows_is_changed_inside_its_program() -> None:
 
 def test_answers_depend_on_path_prompt_and_repetition_alone() -> None:
     with stand_in() as server:
-        first = [ask(server.base_url(PROBLEMS[0], 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)]
-        other = ask(server.base_url(PROBLEMS[0], 2), prompt_of(SEED), n=2, seed=5)
+        first = [ask(server.base_url(FAULT_PROBLEM, 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)]
+        other = ask(server.base_url(FAULT_PROBLEM, 2), prompt_of(SEED), n=2, seed=5)
         server.clear()
-        assert [ask(server.base_url(PROBLEMS[0], 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)] == first
+        assert [ask(server.base_url(FAULT_PROBLEM, 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)] == first
     assert first[0] != first[1]
     assert first[0] != other
     assert all(text.startswith("```python\n") and SEED not in text for text in first[0])
@@ -77,21 +87,20 @@ def test_answers_depend_on_path_prompt_and_repetition_alone() -> None:
 
 def test_forged_answers_are_counted_and_stay_inside_the_block() -> None:
     with stand_in() as server:
-        url = server.base_url(PROBLEMS[0], 1, forge=True)
+        url = server.base_url(FAULT_PROBLEM, 1, forge=True)
         answers = [ask(url, prompt_of(SEED))[0] for _ in range(2 * FORGED_EVERY)]
-        assert server.forged[f"{PROBLEMS[0]}/1-forge"] == 2
+        assert server.forged[f"{FAULT_PROBLEM}/1-forge"] == 2
     assert sum(FORGERY in text for text in answers) == 2
-    assert all(text.startswith('```python\n"""Rows') for text in answers)
 
 
 def test_requests_to_a_real_model_pass_through_and_their_tokens_count() -> None:
-    task = Task("gepa", PROBLEMS[0], 1)
-    with stand_in() as model, stand_in(model.base_url(PROBLEMS[0], 7)) as server:
+    task = Task("gepa", FAULT_PROBLEM, 1)
+    with stand_in() as model, stand_in(model.base_url(FAULT_PROBLEM, 7)) as server:
         endpoint = Endpoint(server)
         texts = ask(endpoint.url_for(task), prompt_of(SEED))
-        assert model.answers[f"{PROBLEMS[0]}/7"] == 1
+        assert model.answers[f"{FAULT_PROBLEM}/7"] == 1
         assert endpoint.tokens(task) == (len(prompt_of(SEED)) // 4, len(texts[0]) // 4)
-        assert ask(endpoint.url_for(Task("gepa", PROBLEMS[0], 1, "forge")), prompt_of(SEED))
+        assert ask(endpoint.url_for(Task("gepa", FAULT_PROBLEM, 1, "forge")), prompt_of(SEED))
         assert sum(model.answers.values()) == 1
         server.clear()
         assert endpoint.tokens(task) == (0, 0)
@@ -101,8 +110,8 @@ def test_requests_to_a_real_model_pass_through_and_their_tokens_count() -> None:
 
 
 def test_at_equal_tokens_each_system_has_what_the_thriftiest_used() -> None:
-    thrifty = result("speciate", PROBLEMS[0], 1, 0.5, scores=(0.1, 0.3, 0.5, 0.5), tokens=(60, 40))
-    lavish = result("gepa", PROBLEMS[0], 1, 0.5, scores=(0.1, 0.3, 0.6, 0.9), tokens=(160, 40))
+    thrifty = result("speciate", FAULT_PROBLEM, 1, 0.5, scores=(0.1, 0.3, 0.5, 0.5), tokens=(60, 40))
+    lavish = result("gepa", FAULT_PROBLEM, 1, 0.5, scores=(0.1, 0.3, 0.6, 0.9), tokens=(160, 40))
     best = at_equal_tokens([thrifty, lavish])
     assert (best(thrifty), best(lavish)) == (0.5, 0.3)
 
@@ -121,7 +130,7 @@ def test_the_adapter_scores_programs_as_the_service_does(tmp_path: Path) -> None
     path = known_problems()["job-scheduling"]
     problem = load_problem(path)
     log = tmp_path / "log.jsonl"
-    values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 1}
+    values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 1, "files": {}}
     adapter = Path(__file__).parents[3] / "experiments" / "peers" / "drivers" / "adapter.py"
     programs = [problem.seed_program, "import time\ntime.sleep(30)\n", "raise SystemExit\n"]
     for number, program in enumerate(programs):
@@ -167,8 +176,12 @@ def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path, *, gr
     assert tree.group is None or not tree.group.folder.exists()
 
 
-def result(system: str, problem: str, seed: int, value: float, **changes: object) -> Result:
-    given = {"scores": (0.1, value), "seconds": 1.0, "processor_s": 0.5, "halves": (0.1, 0.2), "memory": 10**8}
+def result(
+    system: str, problem: str, seed: int, value: float, *, scores: tuple[float, ...] = (), **changes: object
+) -> Result:
+    scores = scores or (0.1, value)
+    given = {"evaluations": len(scores), "gains": gains_of(scores), "seconds": 1.0, "processor_s": 0.5}
+    given |= {"halves": (0.1, 0.2), "memory": 10**8}
     return Result(system, problem, seed, **{"kind": "search", "finished": True, **given, **changes})  # type: ignore[arg-type]
 
 
@@ -180,29 +193,31 @@ def test_the_page_shows_losses_as_plainly_as_wins() -> None:
         for problem in PROBLEMS
         for seed in SEEDS
     ]
-    runs += [result("gepa", PROBLEMS[0], SEEDS[0], 1e9, kind="forge", forged=7, sent_forged=9)]
-    runs.append(result("openevolve", PROBLEMS[1], SEEDS[0], 0.5, kind="cost"))
-    peers = {"openevolve": Installed("1.0", Path()), "gepa": Installed("", Path(), "no matching distribution")}
-    text = page(runs, peers, MODEL)
-    assert "| openevolve | 3 : 0 |" in text
-    assert "| shinka-evolve | 0 : 3 |" in text
-    assert "gepa left out (no matching distribution)" in text
+    runs += [result("gepa", FAULT_PROBLEM, SEEDS[0], 1e9, kind="forge", forged=7, sent_forged=9)]
+    text = page(runs, MODEL)
+    count = len(PROBLEMS)
+    assert f"| openevolve | {count} : 0, +50.0 %, p = " in text
+    assert f"| shinka-evolve | 0 : {count}, -50.0 %, p = " in text
     assert "| gepa | 9 | 2 | 7 |" in text
     assert "| openevolve | 500 | 2.00 | 2 | 2.0 | 100 |" in text
     # A seed without all its runs is left out.
-    assert f"{len(SEEDS) - 1} of {len(SEEDS)} declared seeds" in page(runs[1:], peers, MODEL)
+    assert f"{len(SEEDS) - 1} of {len(SEEDS)} declared seeds" in page(runs[1:], MODEL)
+
+
+def test_the_page_follows_from_the_runs_beside_it() -> None:
+    assert page(read(PAGE.with_suffix(".jsonl")), MODEL) == PAGE.read_text()
 
 
 def test_results_survive_a_file_that_a_kill_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
-    kept = result("gepa", PROBLEMS[0], 1, 2 * IMPOSSIBLE)
+    kept = result("gepa", FAULT_PROBLEM, 1, 2 * IMPOSSIBLE)
     append(file, kept)
     with file.open("a") as end:
         end.write('{"system": "ge')
     assert read(file) == [kept]
     assert kept.curve == [0.1, 0.1]
-    assert kept.task == Task("gepa", PROBLEMS[0], 1)
-    assert len(tasks(SYSTEMS)) == len(SYSTEMS) * (3 + len(PROBLEMS) * len(SEEDS))
+    assert kept.task == Task("gepa", FAULT_PROBLEM, 1)
+    assert len(tasks(SYSTEMS)) == len(SYSTEMS) * (2 + len(PROBLEMS) * len(SEEDS))
 
 
 def test_costs_leave_the_start_out() -> None:
