@@ -91,7 +91,7 @@ def run_peer(task: Task, python: Path, endpoint: Endpoint, work: Path) -> Result
         task.system, task.problem, task.seed, task.kind, len(scores), gains_of(scores), seconds, processor_s, halves,
         memory, finished,
         sum(score >= IMPOSSIBLE for score in scores), endpoint.sent_forged(task), survivors, len(scores), orphans,
-        endpoint.tokens(task), _trouble(process.returncode, finished, EVALUATIONS - len(scores)),
+        endpoint.tokens(task), _trouble(process.returncode, finished=finished),
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _lines(log: Path) -> list[str]:
     return [line for line in log.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
 
 
-def _trouble(code: int, finished: bool, missing: int) -> str:
+def _trouble(code: int, *, finished: bool) -> str:
     if not finished:
         return "ended by us"
-    return f"exit code {code}, {missing} evaluations missing" if code or missing > 2 else ""
+    return f"exit code {code}" if code else ""

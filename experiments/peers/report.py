@@ -119,19 +119,14 @@ def _paired(search: Sequence[Result], problem: str, peer: str, measure: Measure)
     return [values[OURS, seed] - values[peer, seed] for system, seed in sorted(values) if system == peer]
 
 
-def _scales(search: Sequence[Result]) -> dict[str, float]:
-    """Return the range of the best scores of all systems on each problem."""
-    scales = {}
-    for problem in PROBLEMS:
-        scores = [max(run.curve, default=0.0) for run in search if run.problem == problem]
-        scales[problem] = max(max(scores, default=0.0) - min(scores, default=0.0), 1e-12)
-    return scales
-
-
 def _leads(search: Sequence[Result], peer: str, measure: Measure) -> list[float]:
-    """Return Speciate's mean lead on each problem, as a share of the problem's range."""
-    scales = _scales(search)
-    return [mean(_paired(search, problem, peer, measure) or [0.0]) / scales[problem] for problem in PROBLEMS]
+    """Return Speciate's mean lead on each problem, as a share of the measure's range over all systems and seeds."""
+    leads = []
+    for problem in PROBLEMS:
+        values = [measure(run) for run in search if run.problem == problem] or [0.0]
+        scale = max(max(values) - min(values), _TIE)
+        leads.append(mean(_paired(search, problem, peer, measure) or [0.0]) / scale)
+    return leads
 
 
 def _over_problems(search: Sequence[Result], systems: Sequence[str], measures: Mapping[str, Measure]) -> str:
@@ -184,7 +179,7 @@ def per_evaluation(result: Result) -> float:
 
 
 OVER_PROBLEMS: Final = """Best scores with default options: problems of {count} on which Speciate's mean over seeds is
-ahead : behind; its mean lead, a share of the range of all systems' best scores on the problem; and the sign-flip test
+ahead : behind; its mean lead, a share of the range over all systems and seeds on the problem; and the sign-flip test
 over problems, two-sided. The held-out half are {half} problems on which Speciate's default was not developed.
 
 """
@@ -233,7 +228,8 @@ The peers maximize one number, the mean of the normalized objectives, and import
 process as their examples do. Speciate runs as `speciate up` with its default strategy on the vector, and its
 candidates are scored with the same number afterwards. Peers' defaults, but: whole programs instead of diffs;
 OpenEvolve saves a checkpoint every 10; ShinkaEvolve without embeddings and meta prompts; GEPA
-(`optimize_anything`) with its evaluation cache. Speciate's workers run with the priority of the peers.
+(`optimize_anything`) with its evaluation cache, so that a repeated program costs it a proposal and no evaluation.
+Speciate's workers run with the priority of the peers.
 {machine}.
 """
 

@@ -130,7 +130,7 @@ def test_the_adapter_scores_programs_as_the_service_does(tmp_path: Path) -> None
     path = known_problems()["job-scheduling"]
     problem = load_problem(path)
     log = tmp_path / "log.jsonl"
-    values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 1, "files": {}}
+    values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 5, "files": {}}
     adapter = Path(__file__).parents[3] / "experiments" / "peers" / "drivers" / "adapter.py"
     programs = [problem.seed_program, "import time\ntime.sleep(30)\n", "raise SystemExit\n"]
     for number, program in enumerate(programs):
