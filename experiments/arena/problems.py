@@ -88,7 +88,7 @@ class _Candidate:
         self._names: dict[str, Any] = {"__name__": "candidate"}
         exec(compile(program, "candidate.py", "exec"), self._names)  # noqa: S102 - see the module's docstring
 
-    def call(self, name: str, *arguments: Any) -> SimpleNamespace:
+    def call(self, name: str, *arguments: Any, **_: Any) -> SimpleNamespace:
         """Call a function of the candidate; values pass through JSON, as between processes."""
         try:
             value = json.loads(json.dumps(self._names[name](*json.loads(json.dumps(arguments)))))

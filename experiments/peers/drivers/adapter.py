@@ -56,7 +56,7 @@ def evaluate_file(path):
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
 
-            def call(name, *arguments):
+            def call(name, *arguments, **_):
                 try:
                     answer = json.loads(json.dumps(getattr(module, name)(*json.loads(json.dumps(arguments)))))
                 except TimeoutError:
