@@ -21,6 +21,7 @@ import psycopg
 import pytest
 import redis
 import sqlalchemy as sa
+from hypothesis import settings as hypothesis_settings
 from pydantic import SecretStr
 from xdist.scheduler import LoadFileScheduling
 
@@ -31,6 +32,10 @@ from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
+
+# A busy machine is no failure.
+hypothesis_settings.register_profile("untimed", deadline=None)
+hypothesis_settings.load_profile("untimed")
 
 _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"

@@ -69,6 +69,7 @@ def test_no_command_takes_a_token() -> None:
 
 def test_every_list_notes_omitted_items() -> None:
     lists = {path: command for path, command in COMMANDS.items() if "limit" in _parameters(command)}
+    lists.pop(("evolve",))  # its --limit is one of the evaluator
     assert lists
     for path, command in lists.items():
         code = inspect.getsource(inspect.unwrap(command.callback))  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.files import MAX_FILES, FilesError, files_of, sections_of, text_of, text_of_sections
@@ -19,7 +19,6 @@ LINES = st.lists(
 NAMES = st.sampled_from(["candidate.py", "a.py", "b/c.py", "b/d-e.txt", "_/0.h", "Makefile"])
 
 
-@settings(deadline=None)
 @given(st.dictionaries(NAMES, LINES, min_size=1))
 def test_conversion_is_lossless(files: dict[str, str]) -> None:
     text = text_of(files)

@@ -130,7 +130,6 @@ PROBLEM = Problem.model_validate(
 
 
 @given(streams)
-@settings(deadline=None)
 def test_only_what_was_asked_is_answered_and_only_once(stream):
     callee = CandidateProcess(Puppet(stream), "", 0, PROBLEM)
     asked = {0, 1, 2, 3}

@@ -268,7 +268,7 @@ def test_unusual_programs_are_handled(program: str) -> None:
             assert len(client.sample([request])[0].completions) == 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=80), st.integers(0, 2**63 - 1))
 def test_arbitrary_text_is_handled(text: str, seed: int) -> None:
     client = build_client(Policy(slug="m", kind="program_mutator"))

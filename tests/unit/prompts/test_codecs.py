@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.candidate import FailureKind, Individual
@@ -124,7 +124,6 @@ def test_repeats_and_unreadable_answers_of_a_rollout_are_rejected_by_reason():
 
 
 @pytest.mark.parametrize("task", [GENERATED["maze"], GENERATED["programs"]], ids=["maze", "programs"])
-@settings(deadline=None)
 @given(text=st.text(max_size=200), answers=st.integers(1, 4))
 def test_any_text_is_parsed(task, text, answers):
     read = CODECS[task.codec].read(text, answers=answers)

@@ -218,7 +218,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.sampled_from([SEED, MARKED]), st.integers(1, 3))
 def test_any_text_is_parsed(read: Read, text: str, start: dict[str, str], wanted: int) -> None:
     answers = read(text, start, answers=wanted)

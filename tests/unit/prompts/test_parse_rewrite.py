@@ -314,7 +314,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example("```python\nx=1\n```\n", SEED, 3)
 @given(
     st.one_of(st.text(), st.lists(st.sampled_from(TOKENS), max_size=14).map("\n".join)),

@@ -56,7 +56,7 @@ def rule(world: list[list[int]], evaluations: int, *, size: int = 10, parallel: 
     return partial(adaptive, problems=len(world), evaluations=evaluations, size=size, parallel=parallel, seed=seed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.integers(1, 400), st.integers(1, 40), st.integers(1, 5), st.integers(0, 3))
 def test_the_budget_is_spent_to_the_last_evaluation_or_everything_is_solved(
     world: list[list[int]], evaluations: int, size: int, parallel: int, seed: int
@@ -67,7 +67,7 @@ def test_the_budget_is_spent_to_the_last_evaluation_or_everything_is_solved(
     assert sum(spent.values()) == evaluations or (solved and sum(spent.values()) < evaluations)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_the_order_in_which_slices_end_changes_nothing(world: list[list[int]], parallel: int, seed: int) -> None:
     decide = rule(world, 400, parallel=parallel)
@@ -75,7 +75,7 @@ def test_the_order_in_which_slices_end_changes_nothing(world: list[list[int]], p
     assert histories[0] == histories[1] == histories[2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.integers(1, 5))
 def test_a_solved_problem_gets_no_more_evaluations(world: list[list[int]], parallel: int) -> None:
     history = play(rule(world, 400, parallel=parallel), world, parallel=parallel)
@@ -85,7 +85,7 @@ def test_a_solved_problem_gets_no_more_evaluations(world: list[list[int]], paral
         assert each.spent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.integers(1, 5), st.integers(0, 9))
 def test_no_problem_starves(world: list[list[int]], parallel: int, seed: int) -> None:
     # While a problem waits with a gap g, another is given evaluations until its own gap is no shorter: after each of
@@ -134,7 +134,7 @@ def test_the_seed_only_orders_equals() -> None:
         assert sorted(order[:6]) == list(range(6))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.integers(1, 5), st.integers(1, 400))
 def test_fixed_shares_are_equal_to_one_evaluation(world: list[list[int]], parallel: int, evaluations: int) -> None:
     evaluations = max(evaluations, len(world))

@@ -52,6 +52,7 @@ def test_every_operation_has_a_sentence_as_summary(document: dict[str, Any]) -> 
                 "Create",
                 "Declare",
                 "Delete",
+                "Estimate",
                 "Freeze",
                 "Lease",
                 "List",
