@@ -27,7 +27,7 @@ def test_nothing_is_lost_when_everything_is_killed_once() -> None:
         viewers=8,
         pause_s=0.8,
         lease_s=4,
-        slack_s=5,
+        slack_s=30,  # other tests share the cores; `make chaos` has the tight limit
         evaluation_s=0.01,
         only=once,
     )
