@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import shutil
+import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -62,7 +63,7 @@ def _run_all(work: Path, runs: Path, peers: Mapping[str, Installed], url: str, m
         service = stack.enter_context(Service()) if any(task.system == "speciate" for task in left) else None
         for number, task in enumerate(left, 1):
             endpoint.clear()
-            version = speciate.__version__ if task.system == "speciate" else peers[task.system].version
+            version = _own_version() if task.system == "speciate" else peers[task.system].version
             machine = f"{platform.system()}, {psutil.cpu_count()} cores"
             result = replace(_run(task, work, peers, endpoint, service), version=version, machine=machine)
             append(runs, result)
@@ -74,3 +75,9 @@ def _run(task: Task, work: Path, peers: Mapping[str, Installed], endpoint: Endpo
     if service is not None and task.system == "speciate":
         return run_speciate(task, service, endpoint)
     return run_peer(task, peers[task.system].python, endpoint, work)
+
+
+def _own_version() -> str:
+    command = ["git", "-C", str(PAGE.parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{speciate.__version__} at {commit or 'an unknown commit'}"

@@ -219,7 +219,7 @@ STAND_IN: Final = """a stand-in behind the OpenAI protocol that answers each pro
 in what they select and show"""
 
 METHOD: Final = """
-Written by `make peers` (`python -m experiments.peers`). {versions}, each in an environment of its own. The
+Written by `make peers` (`python -m experiments.peers`). {versions}, each peer in an environment of its own. The
 model of all systems is {endpoint}. {complete} of {declared} declared seeds ({seeds}) are complete;
 {evaluations} evaluations each, the seed program's included; {workers} evaluations and requests at a time. All
 systems score with the same evaluators.
@@ -237,7 +237,7 @@ Speciate's workers run with the priority of the peers.
 def _method(search: Sequence[Result], systems: Sequence[str], model: str, seeds: Sequence[int]) -> str:
     versions = {run.system: run.version for run in search}
     return METHOD.format(
-        versions=", ".join(f"{name} {versions[name]}" for name in systems[1:]),
+        versions=", ".join(f"{name} {versions[name]}" for name in systems),
         endpoint=STAND_IN if model == MODEL else f"the model `{model}`",
         complete=len(seeds),
         declared=len(SEEDS),

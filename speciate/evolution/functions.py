@@ -92,7 +92,7 @@ class ScoreFunction:
         **adjustments: Any,
     ) -> InlineProblem:
         """Return the problem of a program that this function scores; arguments as of ``inline_problem``."""
-        text, origin = _read(program)
+        text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
         draft = _FunctionDraft(
             slug=name or slug_of_text(title, "evolved"),
@@ -190,7 +190,7 @@ class _FunctionDraft(Draft):
         return {FILE_NAME: toml_text(definition, {}), self.seed: self.files[self.seed]}
 
 
-def _read(program: Path | str | None) -> tuple[str, str]:
+def _text_of(program: Path | str | None) -> tuple[str, str]:
     """Return the text of a program, given as such or as a file, and where it is from."""
     if isinstance(program, str) and "\n" in program:
         return program, ""

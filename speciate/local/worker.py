@@ -20,7 +20,7 @@ from speciate import __version__
 from speciate.domain.capabilities import IMAGE_CAPABILITIES
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.known_languages import LANGUAGE_PROGRAMS
-from speciate.local.ownership import OwnRuns, take_left_behind
+from speciate.local.ownership import FOLDER, OwnRuns, take_left_behind
 from speciate.local.sandbox import LocalSandbox
 from speciate.local.slots import ThreadSlots
 from speciate.messaging.active import ActiveEvaluations
@@ -107,7 +107,7 @@ class LocalWorker:
 
     def __init__(self, settings: Settings, stores: Stores, signals: LocalSignals, sandbox: LocalSandbox) -> None:
         self._settings, self._stores, self._signals = settings, stores, signals
-        self._folder = settings.data_dir / "local"
+        self._folder = settings.data_dir / FOLDER
         self._counters = WorkerCounters(stores.redis)
         self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
         self._keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)

@@ -50,9 +50,9 @@ class RunEstimate(Record):
     sources: tuple[EstimateSource, ...]
 
     def ranges(self) -> Iterator[tuple[str, Range]]:
-        """Yield the known amounts by name."""
+        """Yield the known amounts by name; a policy without tokens has none."""
         for name in type(self).model_fields:
-            if isinstance(value := getattr(self, name), Range):
+            if isinstance(value := getattr(self, name), Range) and value.high > 0:
                 yield name.replace("_", " "), value
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -54,8 +55,17 @@ def _processes(stack: LocalService) -> list[psutil.Process]:
     return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
 
 
+def _of_living(processes: list[psutil.Process], read: Callable[[psutil.Process], float]) -> float:
+    """Return the sum over processes, of which some may end meanwhile."""
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a zombie is one, too
+            total += read(process)
+    return total
+
+
 def _sessions(processes: list[psutil.Process]) -> int:
-    return sum("postgres: speciate: speciate" in " ".join(process.cmdline()) for process in processes)
+    return int(_of_living(processes, lambda each: "postgres: speciate: speciate" in " ".join(each.cmdline())))
 
 
 def _search(client: Client, number: int) -> None:
@@ -107,4 +117,4 @@ def test_memory_processes_and_sessions_return(stack: LocalService) -> None:
 
 
 def _megabytes(processes: list[psutil.Process]) -> float:
-    return sum(process.memory_full_info().pss for process in processes) / 1e6
+    return _of_living(processes, lambda each: each.memory_full_info().pss) / 1e6
