@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,15 @@ def _processes(stack: LocalService) -> list[psutil.Process]:
     return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
 
 
+def _titles(processes: list[psutil.Process]) -> Counter[str]:
+    """Return the command lines without sessions of PostgreSQL, whose number differs with the moment."""
+    titles: Counter[str] = Counter()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            titles[" ".join(process.cmdline()).strip()] += 1
+    return Counter({title: number for title, number in titles.items() if not title.startswith("postgres:")})
+
+
 def _of_living(processes: list[psutil.Process], read: Callable[[psutil.Process], float]) -> float:
     """Return the sum over processes, of which some may end meanwhile."""
     total = 0.0
@@ -99,17 +109,17 @@ def test_memory_processes_and_sessions_return(stack: LocalService) -> None:
             }
             client.problems.add(definition | parts)
         before = _processes(stack)
-        megabytes = _megabytes(before)
+        megabytes, titles = _megabytes(before), _titles(before)
         _search(client, RUNS)
         assert len(_processes(stack)) > len(before), "the work started processes"
         at_work = max(_sessions(_processes(stack)), 1)
         deadline = time.monotonic() + WAIT_S
         while True:
             now = _processes(stack)
-            if len(now) <= len(before) and _megabytes(now) <= GROWTH * megabytes:
+            if _titles(now).total() <= titles.total() and _megabytes(now) <= GROWTH * megabytes:
                 break
             assert time.monotonic() < deadline, (
-                f"{len(before)} processes with {megabytes:.0f} MB became {len(now)} with {_megabytes(now):.0f} MB"
+                f"{megabytes:.0f} MB became {_megabytes(now):.0f} MB; before: {titles}; now: {_titles(now)}"
             )
             time.sleep(1)
         assert _sessions(now) < at_work
