@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -41,7 +42,9 @@ def evaluator_in(problem: Path, **constants: int) -> Evaluator:
     assert spec is not None
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(problem.parent))  # of files that bundled problems share
     spec.loader.exec_module(module)
+    sys.path.remove(str(problem.parent))
     vars(module).update(constants)
 
     def evaluate(

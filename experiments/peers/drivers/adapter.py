@@ -42,7 +42,9 @@ class Context:
 
 def load_problem():
     """Return the function ``evaluate`` of the problem."""
-    return runpy.run_path(str(Path(CONFIG["problem"]) / "evaluate.py"))["evaluate"]
+    folder = Path(CONFIG["problem"])
+    sys.path.insert(0, str(folder.parent))  # of files that bundled problems share
+    return runpy.run_path(str(folder / "evaluate.py"))["evaluate"]
 
 
 EVALUATE = load_problem()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -48,11 +49,14 @@ Score = Callable[[Problem, str], dict[str, float]]
 
 
 @pytest.fixture
-def score() -> Score:
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
     """Score a program by a problem's evaluator; ``EndedError`` when it ends with a failure."""
 
     def run(problem: Problem, program: str) -> dict[str, float]:
         names: dict[str, object] = {}
+        for name, text in problem.files.items():
+            (tmp_path / name).write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
         exec(compile(problem.evaluator, "evaluate", "exec"), names)
         rewards = names["evaluate"](Candidate(program), Context(problem.files))
         return dict(zip(problem.space.names, problem.space.vector(rewards), strict=True))

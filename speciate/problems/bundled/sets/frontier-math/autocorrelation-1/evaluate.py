@@ -1,8 +1,7 @@
 """Score a step function by a constant of its autoconvolution."""
 
 import numpy as np
-
-MOST = 2000
+from steps import steps_of
 
 
 def evaluate(candidate, context):
@@ -17,20 +16,3 @@ def evaluate(candidate, context):
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}")
     error = (2 * n + 8) * 2**-52  # relative, of quotients of sums of at most n products that are not negative
     return {"c1": float(constant) * (1 + error), "steps": n}
-
-
-def steps_of(value, context, *, negative):
-    """Return the heights as an array; end the evaluation if they are not what is expected."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
-        context.invalid(f"expected a list of 1 to {MOST} heights")
-    if not all(is_number(x) for x in value):
-        context.invalid("expected finite numbers")
-    heights = np.array(value, dtype=float)
-    if not negative and heights.min() < 0:
-        context.invalid("a height is negative")
-    return heights
-
-
-def is_number(value):
-    """Return True if a value is a finite number and not a boolean."""
-    return type(value) in (int, float) and abs(value) <= 1e9

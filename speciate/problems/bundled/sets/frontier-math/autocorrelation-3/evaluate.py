@@ -3,8 +3,7 @@
 import math
 
 import numpy as np
-
-MOST = 2000
+from steps import steps_of
 
 
 def evaluate(candidate, context):
@@ -21,20 +20,3 @@ def evaluate(candidate, context):
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}")
     absolute = np.abs(values) + errors
     return {"c3": float((values + errors).max()), "c3_absolute": float(absolute.max()), "steps": n}
-
-
-def steps_of(value, context, *, negative):
-    """Return the heights as an array; end the evaluation if they are not what is expected."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
-        context.invalid(f"expected a list of 1 to {MOST} heights")
-    if not all(is_number(x) for x in value):
-        context.invalid("expected finite numbers")
-    heights = np.array(value, dtype=float)
-    if not negative and heights.min() < 0:
-        context.invalid("a height is negative")
-    return heights
-
-
-def is_number(value):
-    """Return True if a value is a finite number and not a boolean."""
-    return type(value) in (int, float) and abs(value) <= 1e9

@@ -1,8 +1,8 @@
 """Score a step function by its minimum overlap."""
 
 import numpy as np
+from steps import steps_of
 
-MOST = 2000
 ROUNDING = 1e-6
 
 
@@ -22,20 +22,3 @@ def evaluate(candidate, context):
     context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}, excess {excess:.3g}")
     error = (2 * n + 8) * 2**-52  # relative, of sums of at most n products that are not negative
     return {"overlap": float(overlaps.max()) * (1 + error), "steps": n, "excess": excess if excess > ROUNDING else 0.0}
-
-
-def steps_of(value, context, *, negative):
-    """Return the heights as an array; end the evaluation if they are not what is expected."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
-        context.invalid(f"expected a list of 1 to {MOST} heights")
-    if not all(is_number(x) for x in value):
-        context.invalid("expected finite numbers")
-    heights = np.array(value, dtype=float)
-    if not negative and heights.min() < 0:
-        context.invalid("a height is negative")
-    return heights
-
-
-def is_number(value):
-    """Return True if a value is a finite number and not a boolean."""
-    return type(value) in (int, float) and abs(value) <= 1e9
