@@ -65,7 +65,7 @@ class TournamentController:
         problems = len(schedule.problems) if ended is None else ended // runs_each
         if problems == self._inspected.get(record.id, 0):
             return None
-        decided = store.results.use(record, decided_after)
+        decided = decided_after(schedule, store.results.read(record))
         self._inspected[record.id] = problems
         return decided
 

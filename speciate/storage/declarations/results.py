@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -25,10 +22,6 @@ from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts
 from speciate.tournaments.report.results import Results
 from speciate.tournaments.report.run_summary import RUN_NUMBERS
 
-T = TypeVar("T")
-
-_MAX_CACHED: Final = 4  # tournaments; a large one takes 30 MB
-
 SQL = Statements(__file__, attested=attested_sql(""))
 _HEADER_BYTES: Final = 20
 _NUMBER: Final = np.dtype([("bytes", ">i4"), ("value", ">f8")])
@@ -36,45 +29,20 @@ _CHUNK: Final = 100_000
 _EXPORT_CHUNK: Final = 2000
 
 
-@dataclass
-class _Cached:
-    """Results of a tournament up to a revision, and the reports last made from them."""
-
-    schedule: Schedule
-    results: Results
-    seen: int = 0
-    derived: dict[str, tuple[int, object]] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)
-
-
-@dataclass
 class TournamentResults(Store):
-    """Reads reports of tournaments.
-
-    A process caches the numbers of the most recently read tournaments, reads only newer ones, and caches each report
-    by revision. The cache may be lost at any time.
-    """
-
-    _cache: OrderedDict[UUID, _Cached] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
+    """Reads reports of tournaments."""
 
     def standings(self, record: TournamentRecord) -> Standings:
-        """Return the standings."""
-        return self._derived(
-            record, "standings", lambda cached: make_standings(cached.schedule, record.amendments, cached.results)
-        )
+        return make_standings(record.schedule, record.amendments, self.read(record))
 
     def matrix(self, record: TournamentRecord) -> Matrix:
         """Return the successes by problem and entrant."""
-        return self._derived(record, "matrix", lambda cached: make_matrix(cached.schedule, cached.results))
+        return make_matrix(record.schedule, self.read(record))
 
     def report(self, record: TournamentRecord) -> Report:
-        """Return the whole report."""
-        return self._derived(record, "report", lambda cached: self._report(record, cached))
-
-    def _report(self, record: TournamentRecord, cached: _Cached) -> Report:
-        facts = self._problems(record.id, cached.schedule), self._policies(record.id, cached.schedule)
-        return make_report(cached.schedule, record.amendments, cached.results, *facts)
+        schedule = record.schedule
+        facts = self._problems(record.id, schedule), self._policies(record.id, schedule)
+        return make_report(schedule, record.amendments, self.read(record), *facts)
 
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with its results, in the order of the plan, without holding them all."""
@@ -88,54 +56,27 @@ class TournamentResults(Store):
                 return
             last = rows[-1].ord
 
-    def use(self, record: TournamentRecord, look: Callable[[Schedule, Results], T]) -> T:
-        """Return ``look`` of all results; it must not keep a reference to them."""
-        cached = self._cached(record)
-        with cached.lock:
-            self._read(record, cached)
-            return look(cached.schedule, cached.results)
-
-    def _derived(self, record: TournamentRecord, what: str, make: Callable[[_Cached], T]) -> T:
-        cached = self._cached(record)
-        with cached.lock:  # a concurrent reader waits and finds the result
-            self._read(record, cached)
-            revision, result = cached.derived.get(what, (-1, None))
-            if revision != cached.seen:
-                result = make(cached)
-                cached.derived[what] = cached.seen, result
-            return result  # type: ignore[return-value]
-
-    def _cached(self, record: TournamentRecord) -> _Cached:
-        with self._lock:
-            schedule, cached = record.schedule, self._cache.get(record.id)
-            if cached is None or cached.schedule != schedule:  # extended: read again
-                cached = self._cache[record.id] = _Cached(schedule, Results.empty(schedule))
-            self._cache.move_to_end(record.id)
-            while len(self._cache) > _MAX_CACHED:
-                self._cache.popitem(last=False)
-            return cached
-
     @with_retries
-    def _read(self, record: TournamentRecord, cached: _Cached) -> None:
-        if record.revision <= cached.seen:
-            return
-        index = _Index(cached.schedule)
+    def read(self, record: TournamentRecord) -> Results:
+        """Return the results of all ended runs."""
+        schedule = record.schedule
+        results, index = Results.empty(schedule), _Index(schedule)
+        keys = {"id": record.id, "now": record.revision}
         with reading(self._engine) as connection:
-            newer = {"id": record.id, "seen": cached.seen, "now": record.revision}
             parts = [
-                connection.execute(SQL.newer, {**newer, "first": first, "most": _CHUNK}).one()
-                for first in range(0, cached.results.state.size, _CHUNK)
+                connection.execute(SQL.ended, {**keys, "first": first, "most": _CHUNK}).one()
+                for first in range(0, results.state.size, _CHUNK)
             ]
-            missing = connection.execute(SQL.reasons, newer).all()
+            missing = connection.execute(SQL.reasons, keys).all()
         for part in parts:
             if part.numbers is not None:
                 states = np.array([STATES[state] for state in part.states], dtype=np.int8)
                 at = index.places(part.problems, part.seeds, part.entrants)
-                cached.results.fill(at, states, _unpacked(part.numbers, len(states)))
+                results.fill(at, states, _unpacked(part.numbers, len(states)))
         for row in missing:
             (p,), (s,), (e,) = index.places([row.problem], [row.seed], [row.entrant])
-            cached.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
-        cached.seen = record.revision
+            results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
+        return results
 
     def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
         rows = self._rows(SQL.problems, {"id": tournament_id, **versions_by_name(schedule.problems)})

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import event
 
 from speciate.storage.declarations.results import TournamentResults
 from speciate.tournaments.rendering.html import page
@@ -108,28 +107,6 @@ def test_ensemble_as_an_entrant(fair: Lab) -> None:
     assert "twice" in details["detail"]
     alone = {**entrants[1], "choice": "ucb"}
     refused(fair.api.post("/v1/tournaments", body(slug="x", entrants=[entrants[0], alone])), 422, "invalid-input")
-
-
-def test_reads_are_incremental_and_cached(fair: Lab) -> None:
-    declare(fair)
-    _some(fair)
-    store, asked = fair.stores.tournaments, list[str]()
-    results = store.results
-    some = store.get("first")
-    assert 0 < some.ended < some.planned
-    first = results.standings(some)
-    event.listen(fair.stores.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    assert results.standings(some) is first
-    assert asked == []
-    play(fair)
-    cached = results._cache[some.id]
-    whole, before = store.get("first"), cached.seen
-    assert results.standings(whole) is not first
-    assert cached.seen == whole.revision > before
-    newer = rows_of(fair, f"SELECT 1 FROM tournament_runs WHERE revision > {before}")
-    assert 0 < len(newer) < whole.planned
-    # A process without a cache returns the same report.
-    assert TournamentResults(fair.stores.engine).report(whole) == results.report(whole)
 
 
 def test_export_has_a_line_for_every_planned_run(fair: Lab) -> None:
