@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
@@ -31,7 +30,6 @@ PLAIN_WIDTH: Final = 1000
 
 # Control characters except tab and line feed (ESC starts a terminal sequence), and bidirectional overrides.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
-_LINE_INTERVAL_S: Final = 10.0
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -133,44 +131,12 @@ def print_records(
         print_table(columns, map(row, records), empty=empty)
 
 
-def titled_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for name in columns:
-        _add_column(table, name)
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    return table
-
-
 def _cell(value: object) -> str:
     return "" if value is None else sanitize(value)
 
 
 def _add_column(table: Table, name: str, **options: Any) -> None:
     table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", **options)
-
-
-class ProgressLines:
-    """Progress as lines where no bar can move, such as in a log: at most every ten seconds, and only news."""
-
-    def __init__(self, out: Console) -> None:
-        self._out = out
-        self._at = time.monotonic()
-        self._last: tuple[str, ...] = ()
-
-    def show(self, lines: Sequence[str], *, ended: bool) -> None:
-        """Print the lines if they are due and differ from the last ones, or are the last."""
-        now = time.monotonic()
-        if self._out.is_terminal or not (ended or now - self._at >= _LINE_INTERVAL_S):
-            return
-        self._at = now
-        if tuple(lines) == self._last and not ended:
-            return
-        self._last = tuple(lines)
-        for line in lines:
-            self._out.print(line)
 
 
 def progress_bars(out: Console) -> Progress:

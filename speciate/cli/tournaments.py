@@ -50,7 +50,7 @@ def _row(record: TournamentRecord) -> tuple[object, ...]:
     return record.slug, record.state.value, entrants, problems, ended, record.declaration.title
 
 
-_VIEW: Final = DeclarationView["TournamentRecord"](
+VIEW: Final = DeclarationView["TournamentRecord"](
     noun="tournament",
     results="tournaments report",
     columns=("tournament", "state", ">entrants", ">problems", ">runs ended", "title"),
@@ -60,7 +60,7 @@ _VIEW: Final = DeclarationView["TournamentRecord"](
     share=lambda record: (record.ended, record.planned),
 )
 
-add_lifecycle_commands(app, _VIEW, "mazes")
+add_lifecycle_commands(app, VIEW, "mazes")
 
 _OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "metric", "stopping", "target")
 
@@ -276,7 +276,7 @@ def extend(
     problems = problem_names(problem, problem_set)
     with client(ctx) as service:
         extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
-    _VIEW.print_state(extended, as_json=as_json)
+    VIEW.print_state(extended, as_json=as_json)
 
 
 def _entrant(entrant: Entrant) -> str:

@@ -1,4 +1,4 @@
-"""Importers of problems written for other systems: one module for each format, and one line in ``FORMATS``."""
+"""Importers of problems written for other systems: a function ``read_SYSTEM`` for each format."""
 
 from __future__ import annotations
 
@@ -30,17 +30,12 @@ class Choice:
 USUAL: Final = Choice()
 """The names that the other system expects."""
 
-FORMATS: Final = {
-    "openevolve": "openevolve",
-    "shinka": "shinka",
-    "skydiscover": "skydiscover",
-    "alphaevolve": "alphaevolve_cli",
-    "harbor": "harbor",
-}
-"""Module of each system, by its name on the command line. It defines ``read`` and is imported on first use."""
+FORMATS: Final = ("openevolve", "shinka", "skydiscover", "alphaevolve", "harbor")
+"""Systems by their names on the command line."""
 
 
 def read_directory(system: str, folder: Path, choice: Choice = USUAL) -> Draft:
     """Read a problem in another system's directory, without running anything."""
-    draft: Draft = import_module(f"speciate.compat.{FORMATS[system]}").read(folder, choice)
+    module = "harbor" if system == "harbor" else "reading"
+    draft: Draft = getattr(import_module(f"speciate.compat.{module}"), f"read_{system}")(folder, choice)
     return draft

@@ -72,7 +72,7 @@ class HarborDraft(Draft):
         }
 
 
-def read(folder: Path, choice: Choice) -> HarborDraft:
+def read_harbor(folder: Path, choice: Choice) -> HarborDraft:
     if choice.program or choice.evaluator:
         raise InvalidInputError(
             "tasks of Harbor name their own program and test.", remedy="Omit --program and --evaluator."

@@ -202,17 +202,21 @@ def _imports(files: Mapping[str, str]) -> set[str]:
 
 
 def _modules(text: str) -> set[str]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
     modules: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.Import(names=names):
                 modules |= {alias.name for alias in names}
             case ast.ImportFrom(module=str(module), level=0):
                 modules.add(module)
     return modules
+
+
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a program, or an empty one if it cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])

@@ -1,23 +1,140 @@
-"""Read a directory with an initial program and a Python evaluator, as most systems have it."""
+"""Read directories with an initial program and a Python evaluator, as made for several other systems.
+
+OpenEvolve: ``initial_program.*``, ``evaluator.py`` and ``config.yaml``.
+
+SkyDiscover: the same, or a folder with the evaluator, which is the content of a container image. The importer runs
+``evaluator.py`` without the image: in all public benchmarks but those with a GPU or a server it needs only Python
+packages.
+
+ShinkaEvolve: ``initial.*``, ``evaluate.py`` and ``run_evo.py``, which contains the description for the policy as the
+value of ``task_sys_msg``; it is parsed, not run.
+
+The command line of AlphaEvolve: ``initial_program.*`` and ``evaluator.py``, a script that writes JSON to
+``--output-file``: ``{"score": S}``, or a list ``scores`` of metrics, and a list ``insights`` of texts. AlphaEvolve
+maximizes every metric.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from speciate.compat import Choice
-from speciate.compat.draft import Draft
-from speciate.compat.folder import path_within, read_folder
+from speciate.compat.draft import Draft, Objectives
+from speciate.compat.folder import path_within, read_folder, read_plain
 from speciate.compat.naming import (
     named_after,
     packages_in,
+    parsed,
     program_elsewhere,
     remarks_on,
     seed_in,
     with_program,
     with_seed,
 )
+from speciate.compat.settings import CONFIG, settings_in
+from speciate.problems.unreadable import UnreadableError
+
+_DESCRIPTION: Final = "problem_description.md"
+_LAUNCHER: Final = "run_evo.py"
+_MESSAGE: Final = "task_sys_msg"
+_IN_FOLDER: Final = "evaluator/evaluator.py"
+
+
+def read_openevolve(folder: Path, choice: Choice) -> Draft:
+    settings, _ = settings_in(folder, choice.config)
+    options: dict[str, Any] = {"features": list(settings.database.feature_dimensions)}
+    if settings.evaluator.cascade_evaluation:
+        options["thresholds"] = list(settings.evaluator.cascade_thresholds)
+    seeds = ("initial_program", "init_program")
+    return _read_configured(folder, choice, "openevolve", seeds=seeds, options=options, undeclared=Objectives.MEAN)
+
+
+def read_skydiscover(folder: Path, choice: Choice) -> Draft:
+    return _read_configured(
+        folder,
+        choice,
+        "skydiscover",
+        seeds=("initial_program",),
+        evaluator=_IN_FOLDER if (folder / _IN_FOLDER).is_file() else "evaluator.py",
+        options={"skydiscover": True},
+        own_requirements=True,
+        adapter="openevolve",
+    )
+
+
+def read_shinka(folder: Path, choice: Choice) -> Draft:
+    draft = read_evaluated(
+        folder,
+        choice,
+        "shinka",
+        seeds=("initial",),
+        evaluator="evaluate.py",
+        without=_LAUNCHER,
+        description=_message_in(folder),
+        constraints=("correct",),
+    )
+    evaluator = draft.options["evaluator"]
+    parts = re.findall(r"(?m)^(?:from|import) +(shinka\.(?!core\b)[\w.]+)", draft.files[evaluator])
+    remarks = (f"{evaluator} imports {part} of ShinkaEvolve, which is not provided" for part in dict.fromkeys(parts))
+    return replace(draft, remarks=(*draft.remarks, *remarks))
+
+
+def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
+    draft = read_evaluated(
+        folder,
+        choice,
+        "alphaevolve",
+        seeds=("initial_program", "program"),
+        evaluator="evaluator.py",
+        without=_DESCRIPTION,
+        description=_text_in(folder, _DESCRIPTION),
+        adapter="alphaevolve_cli",
+        undeclared=Objectives.ALL,
+    )
+    return replace(draft, options={**draft.options, "seed": draft.seed})
+
+
+def _read_configured(
+    folder: Path, choice: Choice, system: str, *, evaluator: str = "evaluator.py", **fields: Any
+) -> Draft:
+    settings, remarks = settings_in(folder, choice.config)
+    return read_evaluated(
+        folder,
+        choice,
+        system,
+        suffix=settings.file_suffix,
+        evaluator=evaluator,
+        without=CONFIG,
+        description=settings.message,
+        remarks=remarks,
+        wall_s=settings.wall_s,
+        memory_bytes=settings.memory_bytes,
+        **fields,
+    )
+
+
+def _text_in(folder: Path, name: str) -> str:
+    try:
+        return read_plain(folder, name)
+    except UnreadableError:
+        return ""
+
+
+def _message_in(folder: Path) -> str:
+    """Return the text that the launcher assigns to a name that ends in ``task_sys_msg``, or an empty text."""
+    for node in ast.walk(parsed(_text_in(folder, _LAUNCHER))):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(message)))
+                | ast.keyword(arg=str(name), value=ast.Constant(value=str(message)))
+            ) if name.endswith(_MESSAGE):
+                return message
+    return ""
 
 
 def read_evaluated(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from speciate.compat.folder import read_plain, refused
 from speciate.domain.errors import FieldError
@@ -23,15 +23,7 @@ MOST_S: Final = 86_400.0
 """Longest evaluation of a problem, in seconds."""
 
 _MAX_CONFIG_CHARS: Final = 1 << 16
-_MAX_DEPTH: Final = 32
-_MAX_VALUES: Final = 1 << 16
-_OPENING: Final = (
-    yaml.BlockMappingStartToken,
-    yaml.BlockSequenceStartToken,
-    yaml.FlowMappingStartToken,
-    yaml.FlowSequenceStartToken,
-)
-_CLOSING: Final = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+_MAX_ALIASES: Final = 16
 _NO_MESSAGE: Final = "system_message"
 """Value of a system message that is not set: the name of OpenEvolve's default template."""
 
@@ -40,6 +32,13 @@ class _Part(BaseModel):
     """A part of the configuration; ignores unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {str(key): value for key, value in values.items() if value is not None}
 
 
 Message = Annotated[str, StringConstraints(max_length=100_000)]
@@ -118,56 +117,21 @@ def _values_in(text: str) -> dict[str, Any]:
     """Return the values of a YAML text.
 
     Raises:
-        UnreadableError: The text is not valid YAML, is not a table, or would take too much memory or time to parse.
+        UnreadableError: The text is not valid YAML, is not a table, or could expand to gigabytes.
     """
     if len(text) > _MAX_CONFIG_CHARS:
         raise UnreadableError(f"is longer than {_MAX_CONFIG_CHARS} characters")
     try:
-        _refuse_depth(text)
-        _refuse_expansion(yaml.compose(text, Loader=yaml.SafeLoader))
-        values = yaml.safe_load(text)
-        if values is not None and not isinstance(values, dict):
-            raise UnreadableError("is not a table of settings")
-        return _without_nothing(values or {})
+        aliases = sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader))
+        if aliases > _MAX_ALIASES:  # each may double what merged tables hold
+            raise UnreadableError(f"has {aliases} aliases: expected at most {_MAX_ALIASES}")
+        values = yaml.safe_load(text) or {}
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = "" if mark is None else f" in line {mark.line + 1}"
         raise UnreadableError(f"is not valid YAML{place}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableError(f"is not valid YAML: {str(error)[:200]}") from None
-
-
-def _refuse_depth(text: str) -> None:
-    depth = 0
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
-        if depth > _MAX_DEPTH:
-            raise UnreadableError(f"is nested more than {_MAX_DEPTH} deep in line {token.start_mark.line + 1}")
-
-
-def _refuse_expansion(root: yaml.Node | None) -> None:
-    """Reject aliases that expand a short text to gigabytes, or a part that contains itself."""
-    sizes: dict[int, int] = {}  # of expanded nodes; 0 while a node is being counted
-
-    def size(node: yaml.Node) -> int:
-        if sizes.get(id(node)) == 0:
-            raise UnreadableError(f"contains a part within itself in line {node.start_mark.line + 1}")
-        if id(node) not in sizes:
-            sizes[id(node)] = 0
-            children = node.value if isinstance(node, yaml.CollectionNode) else ()
-            parts = [each for child in children for each in (child if isinstance(child, tuple) else (child,))]
-            sizes[id(node)] = 1 + sum(map(size, parts))
-        if sizes[id(node)] > _MAX_VALUES:
-            raise UnreadableError(f"has more than {_MAX_VALUES} values with the parts that aliases repeat")
-        return sizes[id(node)]
-
-    if root is not None:
-        size(root)
-
-
-def _without_nothing(values: dict[Any, Any]) -> dict[str, Any]:
-    return {
-        str(key): _without_nothing(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if value is not None
-    }
+    if not isinstance(values, dict):
+        raise UnreadableError("is not a table of settings")
+    return values

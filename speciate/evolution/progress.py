@@ -30,14 +30,10 @@ def showing(problem: Problem, *, enabled: bool) -> Iterator[Show]:
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
 
-    text = TextColumn("{task.description}", markup=False)
-    with Progress(
-        BarColumn(bar_width=20), TimeElapsedColumn(), TimeRemainingColumn(), text, console=Console(stderr=True)
-    ) as bars:
-        bar = bars.add_task("", total=1.0)
-        yield lambda run: bars.update(bar, completed=run.share_spent, description=status(run, problem))
+    with Console(stderr=True).status("") as line:
+        yield lambda run: line.update(Text(f"{run.share_spent:.0%}  {status(run, problem)}"))
 
 
 def status(run: RunRecord, problem: Problem) -> str:

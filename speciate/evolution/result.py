@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.client import notebook
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
+from speciate.problems.writing import write
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.runs import RunRecord
 
@@ -58,29 +59,17 @@ class Result:
         """Write the best program, the front, the history and the facts, and return the path of the program.
 
         Raises:
-            ConflictError: The directory cannot be written.
+            ConflictError: The directory is not empty, or cannot be written.
         """
-        folder = Path(directory)
-        programs = self.problem.files_in(self.best.program)
-        files = dict(programs)
+        files = dict(self.problem.files_in(self.best.program))
         for each in self.front if len(self.front) > 1 else ():
             files |= {f"front/{each.number}/{name}": text for name, text in self.problem.files_in(each.program).items()}
-        facts = {"run": self.run, "best": self.best.number, "rewards": self.best.rewards, "seed": self.seed}
-        files["result.json"] = json.dumps(facts, default=_plain, indent=2) + "\n"
-        files["history.jsonl"] = "".join(json.dumps(row, default=str) + "\n" for row in self._rows())
-        try:
-            for name, text in files.items():
-                path = folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text.encode("utf-8", "replace"))
-        except OSError as error:
-            raise ConflictError(
-                f"{error.filename or folder} cannot be written: {error.strerror}.", remedy="Choose another directory."
-            ) from None
-        return folder / next(iter(programs))
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return self.history if isinstance(self.history, list) else self.history.to_dict("records")
+        facts = {"best": self.best.number, "rewards": self.best.rewards, "seed": dict(self.seed)}
+        facts |= {"run": self.run.model_dump(mode="json")}
+        rows = self.history if isinstance(self.history, list) else self.history.to_dict("records")
+        files["result.json"] = json.dumps(facts, indent=2) + "\n"
+        files["history.jsonl"] = "".join(json.dumps(row, default=str) + "\n" for row in rows)
+        return write(files, Path(directory))[0]
 
     def __repr__(self) -> str:
         best = "nothing feasible" if self._best is None else self.problem_line()
@@ -112,7 +101,3 @@ def result_of(evolution: Evolution) -> Result:
 
 def stopped(record: RunRecord) -> bool:
     return record.state.ended or record.state is RunState.PAUSED
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json")

@@ -67,8 +67,15 @@ def watch_run(
         require_free(out, run.id)
     note = note_on_interrupt("run", run.id, in_process=service.in_process)
     with note, open_log(tracker, run) if tracker else nullcontext() as log:
-        record = _show(run, log, page=not service.in_process, as_json=as_json)
-        _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
+        return follow_run(service, run, out, log, write=write, as_json=as_json)
+
+
+def follow_run(
+    service: Client, run: RunHandle, out: Path | None, log: RunLog | None = None, *, write: bool, as_json: bool
+) -> ExitCode:
+    """Do what ``watch_run`` does, without a note on Ctrl-C."""
+    record = _show(run, log, page=not service.in_process, as_json=as_json)
+    _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED

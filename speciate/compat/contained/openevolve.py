@@ -1,4 +1,6 @@
-"""Call an evaluator written for OpenEvolve: ``evaluate(program_path)``, or its cascade of stages.
+"""Call an evaluator written for OpenEvolve or SkyDiscover: ``evaluate(program_path)``, or its cascade of stages.
+
+One of SkyDiscover works in its own folder, and may be a script that prints JSON.
 
 This module provides ``openevolve.evaluation_result``, because evaluators import it and the real package, if installed,
 takes half a second to load.
@@ -10,12 +12,16 @@ import asyncio
 import contextlib
 import importlib.util
 import inspect
+import io
+import json
 import math
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, Self
 
@@ -39,6 +45,8 @@ class EvaluationResult:
 
 
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    if options.get("skydiscover"):
+        return _measure_skydiscover(program_path, options["evaluator"])
     metrics, artifacts = _measure(program_path, options)
     rated = _rated(metrics, options)
     if "mean" in options and rated and _number(metrics.get("combined_score")) is None:
@@ -80,6 +88,33 @@ def _measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any]
             break
         metrics, artifacts = metrics | further[0], artifacts | further[1]
     return metrics, artifacts
+
+
+def _measure_skydiscover(program_path: str, evaluator: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    folder, name = os.path.split(os.path.abspath(evaluator))  # noqa: PTH100
+    os.chdir(folder)
+    module = _load(name)
+    metrics, artifacts = _ask(getattr(module, "evaluate", partial(_printed, name)), program_path)
+    if isinstance(metrics.get("metrics"), dict):
+        artifacts = dict(metrics.get("artifacts") or {})
+        metrics = {"combined_score": metrics.get("combined_score", 0.0), **metrics["metrics"]}
+    return {"combined_score": 0.0, **metrics}, artifacts
+
+
+def _printed(name: str, program_path: str) -> dict[str, Any]:
+    """Return the result that a script prints as its last line of JSON."""
+    sys.argv = [name, program_path]
+    printed, ended = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        try:
+            runpy.run_path(name, run_name="__main__")
+        except SystemExit as end:
+            ended = end.code
+    for text in (printed.getvalue(), *reversed(printed.getvalue().splitlines())):
+        with contextlib.suppress(ValueError):
+            if isinstance(result := json.loads(text), dict):
+                return result
+    raise RuntimeError(f"{name} printed no JSON object (exit {ended}): {printed.getvalue()[-500:]!r}")
 
 
 def _load(evaluator: str) -> Any:

@@ -11,13 +11,10 @@ from uuid import UUID
 import pytest
 
 from speciate import __version__
-from speciate.cli.demo import DemoProblem, DemoRun, print_best_programs
 from speciate.cli.errors import ExitCode
-from speciate.cli.output import console
-from speciate.client import Client
 from speciate.domain.language import Language
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import ProblemKind
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import (
     END,
@@ -246,19 +243,3 @@ def test_without_a_feasible_candidate_the_nearest_and_what_it_lacks(cli: Cli, se
     assert lacking in watched.err
     assert "none of its 40 candidates has rewards" in cli("best", RUN, "--out", "mine").err
     assert not Path("best").exists()
-
-
-def test_the_demo_ends_with_the_best_program_of_each_problem(
-    done: FakeService, capfd: pytest.CaptureFixture[str]
-) -> None:
-    serve_best(done)
-    definition = Problem.model_validate(problem_json()["definition"])
-    with Client(done.url) as client:
-        each = DemoRun(DemoProblem("packing", 100, "radius"), definition, client.runs.get(RUN))
-        each.refresh()
-        assert (each.seed, each.best) == ({"radius": 1.0}, 2.5)
-        print_best_programs(client, [each], console())
-    shown = capfd.readouterr().out.splitlines()
-    assert shown[:3] == ["", "packing", "best        candidate 9"]
-    assert f"written to  {DIRECTORY}/candidate.py" in shown
-    assert (DIRECTORY / "candidate.py").read_text() == PROGRAM

@@ -8,7 +8,7 @@ import pytest
 
 from speciate.cli.problems.conversion import convert
 from speciate.compat import USUAL, read_directory
-from speciate.compat.harbor import HarborDraft, read, require_image
+from speciate.compat.harbor import HarborDraft, read_harbor, require_image
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.problems.loader import load_problem
 from tests.support.images import engine_or_skip, image
@@ -47,7 +47,7 @@ def task(tmp_path: Path) -> Path:
 
 
 def test_the_directory_is_read(task: Path) -> None:
-    draft = read(task, USUAL)
+    draft = read_harbor(task, USUAL)
     assert (draft.slug, draft.wall_s, draft.memory_bytes) == ("harbor-greet-me", 60.0, 3 << 29)
     assert (draft.folder, draft.variables) == ("/app", (("WORD", "it's"),))
     assert [*draft.files] == ["tests/test.sh"]
@@ -57,23 +57,23 @@ def test_the_directory_is_read(task: Path) -> None:
 
 def test_an_image_needs_a_digest(task: Path) -> None:
     with pytest.raises(InvalidInputError, match="names no image") as raised:
-        require_image(read(task, USUAL), task)
+        require_image(read_harbor(task, USUAL), task)
     assert "podman build -t localhost/harbor-greet-me" in raised.value.remedy
     (task / "task.toml").write_text(f"{CONFIG}docker_image = 'org/greet:v1'\n")
     with pytest.raises(InvalidInputError, match="names no digest"):
-        require_image(read(task, USUAL), task)
+        require_image(read_harbor(task, USUAL), task)
 
 
 def test_what_is_no_task_is_refused(task: Path, tmp_path: Path) -> None:
     (task / "task.toml").write_text("a = [")
     with pytest.raises(InvalidInputError, match=r"task\.toml.*is not TOML"):
-        read(task, USUAL)
+        read_harbor(task, USUAL)
     (task / "tests" / "test.sh").unlink()
     (task / "task.toml").write_text("environment = 3")
     with pytest.raises(NotFoundError, match=r"test\.sh"):
-        read(task, USUAL)
+        read_harbor(task, USUAL)
     with pytest.raises(NotFoundError):
-        read(tmp_path / "none", USUAL)
+        read_harbor(tmp_path / "none", USUAL)
 
 
 def test_a_task_is_scored_in_its_image(task: Path, tmp_path: Path) -> None:
