@@ -43,6 +43,8 @@ class BaseConfig:
     """Sequences of an update."""
     learning_rate: float = 3e-3
     """Peak; warmed up over 5 % of the steps, then a cosine down to a tenth."""
+    sets: bool = True
+    """Also demonstrate sets of answers. Without them a policy trained for sets has to find their format itself."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -56,7 +58,7 @@ def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: 
     """Train a model from scratch on demonstrations and write its checkpoint."""
     tokenizer = new_tokenizer(task.vocabulary())
     model = new_model(tokenizer, config.seed)
-    texts = list(demonstrations(task, config.problems, np.random.default_rng([config.seed, 1])))
+    texts = list(demonstrations(task, config.problems, np.random.default_rng([config.seed, 1]), sets=config.sets))
     encoded = [(tokenizer(prompt)["input_ids"], tokenizer(answer)["input_ids"]) for prompt, answer in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _warm_cosine(step, config.steps))
@@ -101,7 +103,9 @@ def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: 
         )
 
 
-def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+def demonstrations(
+    task: GeneratedTask, count: int, rng: np.random.Generator, *, sets: bool = True
+) -> Iterator[tuple[str, str]]:
     """Yield prompts with answers, seven for most training problems."""
     codec = codec_of(str(task.codec))
     for problem in task.problems(Split.TRAIN, count):
@@ -109,8 +113,9 @@ def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) ->
         single = codec.prompt(problem, answers=1)
         for answer in examples[:_SINGLES]:
             yield single, f"{answer} {END}"
-        many = "".join(f"{answer} {CLOSE} " for answer in examples[_SINGLES:])
-        yield codec.prompt(problem, answers=task.answers), f"{many}{END}"
+        if sets:
+            many = "".join(f"{answer} {CLOSE} " for answer in examples[_SINGLES:])
+            yield codec.prompt(problem, answers=task.answers), f"{many}{END}"
         yield from _edits(task, codec, problem, rng)
 
 
