@@ -155,12 +155,20 @@ def measure(run: RunHandle, declared: DeclaredRun) -> Line:
 
 
 def write_page(page: Path, out: Path) -> None:
-    """Write the results so far: training into a CSV file beside the page, samples, and the comparison last."""
-    text = page.read_text("utf-8").partition(f"{SAMPLES}\n")[0]
-    page.with_name("smollm2-training.csv").write_text(training_rows(out), "utf-8")
+    """Write the results so far: training into a CSV file beside the page, samples, and the comparison last.
+
+    A part without results in ``out`` keeps those of the page.
+    """
+    rows = training_rows(out)
+    if rows.count("\n") > 1:
+        page.with_name("smollm2-training.csv").write_text(rows, "utf-8")
     sampled = [line for path in sorted(out.glob("samples/*.jsonl")) for line in read_lines(path)]
-    page.write_text(f"{text}{SAMPLES}\n\n{samples_table(sampled)}\n{RESULTS}\n", "utf-8")
-    write_results(page, RESULTS, report(read_lines(out / "comparison.jsonl")))
+    if sampled:
+        declared, _, rest = page.read_text("utf-8").partition(f"{SAMPLES}\n")
+        compared = rest.partition(RESULTS)[2]
+        page.write_text(f"{declared}{SAMPLES}\n\n{samples_table(sampled)}\n{RESULTS}{compared}", "utf-8")
+    if compared_runs := read_lines(out / "comparison.jsonl"):
+        write_results(page, RESULTS, report(compared_runs))
 
 
 def training_rows(out: Path) -> str:

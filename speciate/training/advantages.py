@@ -7,8 +7,9 @@ Sources: Bahlous-Boldi et al., "Vector Policy Optimization", arXiv 2605.22817 (V
 "DeepSeekMath", arXiv 2402.03300, section 4 (GRPO); arXiv 2602.02710 (MaxRL); Bagirov et al. 2025 (Max-at-K); arXiv
 2601.16175 (entropic); Walder and Karkhanis, "Pass@K Policy Optimization", arXiv 2505.15201, section 4 (PKPO with the
 k−1 leave-one-out baseline); Liu et al., arXiv 2503.20783 (Dr. GRPO, with which it is blended); arXiv 2605.07039
-(PACEvolve++: PKPO's share rises from 0 to 0.8 over 200 steps). Vector Max-at-K is ours:
-``docs/evidence/vector-max-at-k.md``.
+(PACEvolve++: PKPO's share rises from 0 to 0.8 over 200 steps). Vector Max-at-K is an instance of
+marginal set credit (Poly-EPO, arXiv 2604.17654; SetPO, arXiv 2602.01062) for the best of wᵀr in closed form:
+``docs/evidence/vector-max-at-k.md``. Multi-RLVR comes from Multi-Answer RL (arXiv 2603.24844).
 """
 
 from __future__ import annotations

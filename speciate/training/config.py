@@ -165,7 +165,10 @@ class TrainConfig:
 
     @classmethod
     def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:
-        """Return the recipe of arXiv 2605.22817, appendix on training; ``small`` is that of 7–8 billion parameters."""
+        """Return the recipe of arXiv 2605.22817, appendix on training; ``small`` is that of 7–8 billion parameters.
+
+        Its two updates of a batch and its dual clip of 3.0 are left out: a batch is used once.
+        """
         return cls(
             method,
             seed=seed,
