@@ -106,7 +106,7 @@ class _Writer:
     def _prompt(self, problem: Problem) -> tuple[str, str]:
         from speciate.training.models import chat_text
 
-        prompt = build_prompt(problem, PolicyRole.PROPOSE, [], [], self._policy, np.random.default_rng(0), None)
+        prompt = build_prompt(problem, PolicyRole.PROPOSE, [], [], self._policy, np.random.default_rng(0))
         opening = opening_of(self._policy, prompt)
         return chat_text(self._tokenizer, prompt, opening), opening
 

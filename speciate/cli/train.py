@@ -38,11 +38,11 @@ _METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
         "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
         "speciate train --task programs --method vector_max_at_k --mutator",
         "speciate train --task maze --method base",
-        "speciate train --task musique --data ./musique --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
+        "speciate train --task python-easy --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
     ),
 )
 def train_command(
-    task: Annotated[str, typer.Option(help="Training task: maze, programs, … (an unknown name lists all).")],
+    task: Annotated[str, typer.Option(help="Training task: maze, … (an unknown name lists all), or module:function.")],
     method: Annotated[
         str, typer.Option(help="Estimator: grpo, vpo, vector_max_at_k, …; base trains only the base model.")
     ],
@@ -53,7 +53,7 @@ def train_command(
     base: Annotated[
         Path | None, typer.Option(help="Directory of the initial model.", show_default="a base trained from scratch")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Directory with the dataset files of the task.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory that the function of --task reads.")] = None,
     out: Annotated[Path | None, typer.Option(help="Output directory.", show_default="TASK-METHOD-SEED")] = None,
     mutator: Annotated[
         bool, typer.Option("--mutator", help="Train a mutator, for the --mutator option of a run.")
@@ -88,7 +88,7 @@ def train_command(
     config = (
         None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
     )
-    folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
+    folder = out or Path(f"{task.replace(':', '.')}-{'mutator' if mutator else method}-{seed}")
     folder = folder if folder.name.strip(".") else folder.resolve()  # sibling directories are named after it
     with _open_task(task, data) as opened:
         if config is None:
@@ -119,9 +119,9 @@ def _require_training_extra() -> None:
 
 
 def _check_options(task: str, method: str, recipe: dict[str, Any], *, mutator: bool) -> None:
-    from speciate.training.tasks import DATASETS, SANDBOXED
+    from speciate.training.tasks import SANDBOXED
 
-    if (task in DATASETS or task in SANDBOXED) and "--base" not in recipe:
+    if (":" in task or task in SANDBOXED) and "--base" not in recipe:
         raise InvalidInputError(
             f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
@@ -152,9 +152,9 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
 def _open_task(task: str, data: Path | None) -> Iterator[Task]:
     """Open a task; answers of language models are scored in the sandbox of the service."""
     from evaluators.evaluator_factory import open_evaluator
-    from speciate.training.tasks import DATASETS, SANDBOXED, open_task
+    from speciate.training.tasks import SANDBOXED, open_task
 
-    if task not in SANDBOXED and (task not in DATASETS or data is None):
+    if task not in SANDBOXED and ":" not in task:
         yield open_task(task, data)
         return
     with closing(open_evaluator(load_settings().sandbox)) as evaluator:

@@ -16,10 +16,7 @@ MIN_GROUP: Final = 8
 
 
 class LearningEstimator(StrEnum):
-    """Advantage estimators for runs: keys of ``speciate.training.advantages.ESTIMATORS``.
-
-    ``goal_conditioned`` is missing, because it needs weights in the prompt.
-    """
+    """Advantage estimators for runs: keys of ``speciate.training.advantages.ESTIMATORS``."""
 
     GRPO = "grpo"
     GDPO = "gdpo"

@@ -204,8 +204,7 @@ def _request(
     text: TextTokenizer, request: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int
 ) -> GenerationRequest:
     seed = secrets.randbits(63) if request.seed is None else request.seed
-    temperature, top_p, penalty = request.temperature, request.top_p, request.repetition_penalty
-    params = SamplingParams(request.n, max_tokens, temperature, top_p, seed, tops, penalty)
+    params = SamplingParams(request.n, max_tokens, request.temperature, request.top_p, seed, tops)
     return GenerationRequest(prompt, params, stops=text.watch(request.stops) if request.stops else None)
 
 

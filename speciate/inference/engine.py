@@ -15,7 +15,7 @@ import numpy.typing as npt
 from speciate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 from speciate.inference.checkpoint import Array, Checkpoint, load_checkpoint
 from speciate.inference.model import Model, padded
-from speciate.inference.sampling import Tokens, penalize, sample, top_logprobs, uniforms
+from speciate.inference.sampling import Tokens, sample, top_logprobs, uniforms
 from speciate.inference.sequences import SequenceTable
 
 MAX_LIVE: Final = 128
@@ -43,8 +43,6 @@ class SamplingParams:
     """Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests."""
     tops: int = 0
     """Likeliest tokens to report at every position."""
-    repetition_penalty: float = 1.0
-    """Factor against tokens of prompt and completion (``sampling.penalize``); 1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class SampledCompletion:
     token_ids: tuple[int, ...]
     """Its tokens, including the one that ended it."""
     logprobs: tuple[float, ...]
-    """Log-probability of each token, before penalty, temperature and top-p."""
+    """Log-probability of each token, before temperature and top-p."""
     finish_reason: Finish
     """``stop`` (end-of-text, or the caller's rule) or ``length``."""
     tops: tuple[Alternatives, ...] = ()
@@ -83,12 +81,11 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class _RowOwner:
-    """Request and completion of a row; ``seen`` are its tokens so far, (V,), if repetition has a penalty."""
+    """Request and completion of a row."""
 
     request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)
-    seen: npt.NDArray[np.bool_] | None = None
 
 
 class Engine:
@@ -228,16 +225,13 @@ class Engine:
         state, index = rows.state[:live], np.arange(live)
         count = state["count"]
         logits = rows.logits[:live]
-        uniform, penalized = state["uniforms"][index, count], self._penalized(logits)
-        tokens, logprobs = sample(logits, state["temperature"], state["top_p"], uniform, penalized)
+        tokens, logprobs = sample(logits, state["temperature"], state["top_p"], state["uniforms"][index, count])
         self._note_tops(logits, state["tops"])
         state["tokens"][index, count] = tokens
         state["logprobs"][index, count] = logprobs
         state["count"] += 1
         stopped = self._ends[tokens]
         for row, owner in enumerate(self._owners):
-            if owner.seen is not None:
-                owner.seen[tokens[row]] = True
             stops = owner.request.stops
             if stops is not None and not stopped[row] and stops(owner.index, int(tokens[row])):
                 stopped[row] = True
@@ -249,16 +243,6 @@ class Engine:
             rows.logits[:live] = self._model.decode(last.astype(np.intp), state["position"], rows.cache)
             state["position"] += 1
         return complete
-
-    def _penalized(self, logits: Array) -> Array | None:
-        rows = [row for row, owner in enumerate(self._owners) if owner.seen is not None]
-        if not rows:
-            return None
-        seen = np.array([self._owners[row].seen for row in rows])
-        penalty = np.array([self._owners[row].request.params.repetition_penalty for row in rows], np.float32)
-        penalized = np.array(logits)
-        penalized[rows] = penalize(logits[rows], seen, penalty)
-        return penalized
 
     def _note_tops(self, logits: Array, tops: Tokens) -> None:
         asking = np.flatnonzero(tops)
@@ -344,9 +328,6 @@ class Engine:
             state["position"], state["count"], state["limit"] = len(request.prompt), 0, params.max_tokens
             state["temperature"], state["top_p"], state["tops"] = params.temperature, params.top_p, params.tops
             state["uniforms"][: params.max_tokens] = uniforms(params.seed, owner.index, params.max_tokens)
-            if params.repetition_penalty != 1:
-                owner.seen = np.zeros(self.checkpoint.config.vocab_size, np.bool_)
-                owner.seen[list(request.prompt)] = True
             rows.live += 1
             self._owners.append(owner)
         # Only the first waiting request may have started.
@@ -365,7 +346,5 @@ class Engine:
 
 def _check_params(params: SamplingParams) -> None:
     counts_fit = params.n >= 1 and params.max_tokens >= 1 and params.seed >= 0
-    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1 or params.repetition_penalty <= 0:
-        raise InvalidInputError(
-            "expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0, 0 < top_p ≤ 1 and repetition_penalty > 0."
-        )
+    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1:
+        raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")

@@ -15,7 +15,6 @@ from speciate.inference.engine import Engine
 from speciate.inference.metrics import ModelCounters
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
-from speciate.inference.trial import try_texts
 from speciate.policies.manifest import weights_digest
 
 MOST_LEARNED: Final = 8
@@ -36,7 +35,6 @@ class LoadedModel:
 def load_model(folder: Path) -> LoadedModel:
     engine = Engine.load(folder)
     config = engine.checkpoint.config
-    try_texts(folder)
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
     card = ModelCard(config.max_position_embeddings, engine.checkpoint.method, weights_digest(folder))
     return LoadedModel(engine, text, ModelCounters(), card)

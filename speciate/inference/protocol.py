@@ -23,6 +23,7 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "add_special_tokens": (True,),
     "length_penalty": (None, 1),
     "logit_bias": (None, {}),
+    "repetition_penalty": (None, 1),
     "response_format": (None, {"type": "text"}),
     "skip_special_tokens": (None, True),
     "suffix": (None, ""),
@@ -50,8 +51,6 @@ class SamplingRequest(BaseModel):
     temperature: float = Field(default=1.0, ge=0, le=100)
     """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
-    """Factor against tokens of prompt and completion (arXiv:1909.05858); 1 for none."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Completion i is drawn from (seed, i); random by default."""
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None

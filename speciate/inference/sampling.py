@@ -19,15 +19,12 @@ def uniforms(seed: int, index: int, count: int) -> Array:
     return np.random.default_rng((seed, index)).random(count, np.float32)
 
 
-def sample(
-    logits: Array, temperature: Array, top_p: Array, uniform: Array, penalized: Array | None = None
-) -> tuple[Tokens, Array]:
+def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Tokens, Array]:
     """Sample a token for each row of finite logits (R, V).
 
     A temperature of 0 takes the likeliest token. With top-p < 1 tokens are drawn from the smallest set with this mass;
-    all tokens tied at its edge belong to it. ``uniform`` lies in [0, 1). ``penalized`` (R, V) are the logits to draw
-    from if they differ. The log-probabilities returned with the tokens, both (R,), are those before penalties,
-    temperature and top-p, as vLLM reports them.
+    all tokens tied at its edge belong to it. ``uniform`` lies in [0, 1). The log-probabilities returned with the
+    tokens, both (R,), are those before temperature and top-p, as vLLM reports them.
     """
     rows = np.arange(len(logits))
     shifted = logits - logits.max(1, keepdims=True)
@@ -35,10 +32,9 @@ def sample(
     normaliser = np.log(raw.sum(1))
     greedy = temperature == 0
     weights = raw
-    drawn = shifted if penalized is None else penalized - penalized.max(1, keepdims=True)
-    if penalized is not None or (temperature != 1).any():
+    if (temperature != 1).any():
         with np.errstate(over="ignore"):  # with a tiny temperature all but the maximum become -inf, as intended
-            weights = np.exp(drawn / np.where(greedy, np.float32(1), temperature)[:, None])
+            weights = np.exp(shifted / np.where(greedy, np.float32(1), temperature)[:, None])
     cut = np.flatnonzero(top_p < 1)
     if len(cut):
         weights = np.array(weights)
@@ -49,17 +45,8 @@ def sample(
     target = np.minimum(uniform * total, np.nextafter(total, np.float32(0)))
     tokens = (mass > target[:, None]).argmax(1)
     if greedy.any():
-        tokens = np.where(greedy, drawn.argmax(1), tokens)
+        tokens = np.where(greedy, shifted.argmax(1), tokens)
     return tokens, shifted[rows, tokens] - normaliser
-
-
-def penalize(logits: Array, seen: npt.NDArray[np.bool_], penalty: Array) -> Array:
-    """Return logits (R, V) after the repetition penalty of CTRL (arXiv:1909.05858, section 4.1).
-
-    Positive logits of the tokens ``seen`` (R, V) are divided by the penalty (R,), and negative ones multiplied.
-    """
-    factor = penalty[:, None]
-    return np.where(seen, np.where(logits > 0, logits / factor, logits * factor), logits)
 
 
 def nucleus(weights: Array, top_p: Array) -> Array:

@@ -45,7 +45,6 @@ def build_prompt(
     inspirations: Sequence[Individual],
     policy: Policy,
     rng: np.random.Generator,
-    goal: Sequence[float] | None = None,
     advice: str = "",
     state: SearchState = UNKNOWN,
 ) -> Prompt:
@@ -59,13 +58,13 @@ def build_prompt(
     are cut. A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
     ``parents[0]`` is the program to change, the others are those to recombine with it; inspirations come most useful
-    first. ``goal`` (k,) is a weighting of the rewards to aim for, summing to 1.
+    first.
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
-        text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
+        text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent)
         return Prompt(system="", user=text)
-    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice, state)
+    writer = _Writer(problem, role, parents[0] if parents else None, policy, advice, state)
     if policy.prompt_style.is_compact and takes_compact(problem):
         wordings = writer.requests(others=False, form="compact_")
         request = wordings[int(rng.integers(len(wordings)))]
@@ -115,7 +114,6 @@ class _Writer:
         role: PolicyRole,
         parent: Individual | None,
         policy: Policy,
-        goal: Sequence[float] | None,
         advice: str,
         state: SearchState,
     ) -> None:
@@ -126,7 +124,6 @@ class _Writer:
         self._shown = {each.number for each in (parent, self._seed) if each}
         self.best = [state.best] if state.best and state.best.number not in self._shown else []
         self._edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
-        self._goal = "" if goal is None else _goal(problem, goal)
         self.wordings = TemplateName.PROPOSE_REQUESTS if role is PolicyRole.PROPOSE else TemplateName.CHANGE_REQUESTS
         if role is not PolicyRole.PROPOSE and parent is not None and parent.failure is not None:
             self.wordings = TemplateName.REPAIR_REQUESTS
@@ -168,7 +165,7 @@ class _Writer:
             "history": lines_text(content.attempts),
             "failures": lines_text(content.causes),
             "advice": self._advice,
-            "request": f"{request} {form}{self._goal}",
+            "request": f"{request} {form}",
         }
         name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
         template = template_of(self.problem, name)
@@ -211,11 +208,6 @@ def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
 def _cut(text: str, over: int) -> int:
     # A character has at least one byte, so cutting this many characters suffices.
     return max(_MIN_CHARS, len(text) - over - _CUT_NOTE_CHARS)
-
-
-def _goal(problem: Problem, goal: Sequence[float]) -> str:
-    weights = ", ".join(f"{o.name} {w:.2f}" for o, w in zip(problem.space.selected, goal, strict=True))
-    return f"\n\nFor this answer, weight the rewards as follows: {weights}."
 
 
 def individual_text(problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True) -> str:

@@ -57,20 +57,8 @@ def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator)
 
 def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GRPO with one weighting w ~ Dir(α) for each group, unknown to the policy (arXiv 2605.22817, section 4). m = 1."""
-    drawn = draw_weightings(batch.count, 1, batch.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng)[:, 0]
+    drawn = draw_weightings(batch.count, 1, batch.dimensions, alpha=config.alpha, rng=rng)[:, 0]
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, drawn[batch.index]))
-
-
-def goal_conditioned(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
-    """GRPO with the weighting in the group's prompt (arXiv 2605.22817, section 4). m = 1."""
-    expected = (batch.count, batch.dimensions)
-    goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
-    if goals.shape != expected:
-        actual = "none" if config.goals is None else f"shape {goals.shape}"
-        raise InvalidInputError(
-            f"goal_conditioned got goals of {actual}: expected shape {expected}, the weighting in each group's prompt."
-        )
-    return batch.standardised(np.einsum("bk,bk->b", batch.answers, goals[batch.index]))
 
 
 def multi_rlvr(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
@@ -207,7 +195,7 @@ MULTI_ANSWER = frozenset({"multi_rlvr", "vpo"})
 _FORMULAS: dict[str, Formula] = {
     each.__name__: each
     for each in (
-        grpo, gdpo, maxrl, max_at_k, random_weighting, goal_conditioned, multi_rlvr, vpo, vector_max_at_k, entropic,
+        grpo, gdpo, maxrl, max_at_k, random_weighting, multi_rlvr, vpo, vector_max_at_k, entropic,
         pkpo,
     )
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf
 from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError
@@ -19,41 +19,6 @@ def check_seed(seed: int) -> None:
     """Refuse a seed that a library cannot use: numpy's legacy generator takes 32 bits."""
     if not 0 <= seed < _SEEDS:
         raise InvalidInputError(f"seed = {seed}: expected 0 to {_SEEDS - 1}.")
-
-
-@dataclass(frozen=True)
-class LossConfig:
-    """Options of the loss; the defaults are the recipe of arXiv 2605.22817."""
-
-    clip: float = 0.2
-    """ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1."""
-    gppo: bool = False
-    """True to give clipped tokens a bounded gradient instead of none. No effect with one update per batch, which clips
-    nothing."""
-    clip_cov: float = 0.0
-    """Share of all tokens whose gradient is dropped, drawn from those whose covariance of log-probability and advantage
-    lies within ``cov_range``; 0 for none. The paper uses 2e-4."""
-    cov_range: tuple[float, float] = (1.0, 5.0)
-    """Lowest and highest covariance of the tokens that ``clip_cov`` draws from."""
-    kl_cov: float = 0.0
-    """Share of all tokens, those with the highest covariance, that get a KL penalty; 0 for none. The paper uses 2e-4 to
-    2e-3. Needs several updates per batch: before the first one the penalty has no gradient."""
-    kl_cov_coefficient: float = 1.0
-    """Weight of that penalty."""
-    entropy_bonus: float = 0.0
-    """Weight of the tokens' mean entropy in the objective."""
-
-    def __post_init__(self) -> None:
-        low, high = self.cov_range
-        check_fields(
-            self,
-            clip=(0 < self.clip < 1, "a number between 0 and 1"),
-            clip_cov=(0 <= self.clip_cov <= 1, "a share of the tokens, 0 to 1"),
-            kl_cov=(0 <= self.kl_cov <= 1, "a share of the tokens, 0 to 1"),
-            cov_range=(-inf < low <= high < inf, "two finite numbers, the lower end first"),
-            kl_cov_coefficient=(isfinite(self.kl_cov_coefficient), "a finite number"),
-            entropy_bonus=(isfinite(self.entropy_bonus), "a finite number"),
-        )
 
 
 @dataclass(frozen=True)
@@ -91,8 +56,8 @@ class TrainConfig:
     """Softmax temperature of the rollouts."""
     estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
     """Configuration of the estimator."""
-    loss: LossConfig = field(default_factory=LossConfig)
-    """Options of the loss."""
+    clip: float = 0.2
+    """ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1."""
     save_every: int = 10
     """Steps between checkpoints; an interrupted run resumes from the last one."""
     lora_rank: int = 0
@@ -117,12 +82,6 @@ class TrainConfig:
             )
         self._check_numbers()
         self._check_batch()
-        if self.loss.kl_cov > 0 and self.updates == 1:
-            raise InvalidInputError(
-                f"loss.kl_cov = {self.loss.kl_cov} has no effect with updates = 1: the penalty compares with the policy"
-                " that wrote the rollouts, which only further updates leave.",
-                remedy="Set updates to 2 or more, or loss.kl_cov to 0.",
-            )
         if self.use_engine and self.use_vllm:
             raise InvalidInputError("use_engine excludes use_vllm: set one of them to false.")
 
@@ -146,6 +105,7 @@ class TrainConfig:
         check_seed(self.seed)
         check_fields(
             self,
+            clip=(0 < self.clip < 1, "a number between 0 and 1"),
             learning_rate=(0 < self.learning_rate < inf, "a positive number"),
             temperature=(0 < self.temperature < inf, "a positive number"),
             group=(self.group >= 2, "at least 2, since rollouts are compared"),

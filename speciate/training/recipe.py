@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +40,6 @@ BASES: Final = {
 }
 """Configuration of the base of each generated task."""
 
-_DRAWN_EVERY: Final = 10
 _MEASURED: Final = {
     "entropy": "entropy",
     "kl": "kl",
@@ -101,10 +100,7 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     # Only the estimator can check its configuration, so it is called with one group of random rewards.
     rng, k = np.random.default_rng(0), len(task.rewards)
     rewards = rng.random((config.group, task.answers if config.multi_answer else 1, k))
-    goals = [[1 / k] * k] if config.method == "goal_conditioned" else None
-    ESTIMATORS[config.method](
-        rewards, np.zeros(config.group, np.int64), config=replace(config.estimator, goals=goals), rng=rng
-    )
+    ESTIMATORS[config.method](rewards, np.zeros(config.group, np.int64), config=config.estimator, rng=rng)
     place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise ConflictError(
@@ -151,7 +147,7 @@ def train_policy(
         processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
             write_identity(identity, folder)
-        watch = _ProgressCallback(config, folder, progress)
+        watch = _ProgressCallback(config, progress)
         trainer = VectorTrainer(
             model=model,
             tokenizer=tokenizer,
@@ -298,10 +294,10 @@ def _is_ours(name: str, value: object) -> bool:
 
 
 class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
-    """Callback that reports every update, stops a diverged training, and draws the training curve."""
+    """Callback that reports every update and stops a diverged training."""
 
-    def __init__(self, config: TrainConfig, folder: Path, progress: Progress | None) -> None:
-        self._config, self._folder, self._progress = config, folder, progress
+    def __init__(self, config: TrainConfig, progress: Progress | None) -> None:
+        self._config, self._progress = config, progress
         self.begun = False
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -321,14 +317,6 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         values = training_curve([{**(logs or {}), "step": state.global_step}])
         if values and self._progress is not None and state.is_world_process_zero:
             self._progress(-(-state.global_step // self._config.updates), self._config.steps, values[0])
-
-    def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Draw the training curve so far; drawing after every step would take a tenth of the time."""
-        history = training_curve(state.log_history)
-        if len(history) >= 3 and state.global_step % _DRAWN_EVERY == 0 and state.is_world_process_zero:
-            with writing(self._folder):
-                title = f"{self._config.method}, seed {self._config.seed}"
-                draw_training_curve(history, self._folder / "training_curve.svg", title)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, log
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
-from speciate.training.weightings import WeightingSampler, draw_weightings
+from speciate.training.weightings import draw_weightings
 
 _ROUNDING: Final = 1e-12
 """Share of the largest number up to which differences are rounding errors."""
@@ -49,15 +49,10 @@ class EstimatorConfig:
     """K, random weightings of each group."""
     alpha: float = 1.0
     """Concentration of their Dirichlet distribution."""
-    sampler: WeightingSampler = WeightingSampler.IID
-    """Sampler of the weightings."""
     kappa: int | None = None
     """κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8."""
     norm: Norm = Norm.GROUP_STD
     """Divisor of their shares."""
-    goals: Sequence[Sequence[float]] | None = None
-    """Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in ascending
-    order."""
     epsilon: float = 1e-6
     """Added to the mean in ``maxrl``."""
     entropic_kl: float = log(2)
@@ -142,9 +137,7 @@ class RewardBatch:
 
     def weightings(self, config: EstimatorConfig, rng: np.random.Generator) -> list[tuple[IntArray, FloatArray]]:
         """Return, for every group size, the rollouts (g, n) and the groups' weightings (g, K, k)."""
-        drawn = draw_weightings(
-            self.count, config.draws, self.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng
-        )
+        drawn = draw_weightings(self.count, config.draws, self.dimensions, alpha=config.alpha, rng=rng)
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
     def flat(self, scores: FloatArray, scale: FloatArray | None = None) -> NDArray[np.bool_]:

@@ -37,7 +37,7 @@ from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import Rule, block_rule, write_rollouts
-from speciate.training.losses import low_variance_kl, token_losses
+from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import AT_ONCE, chat_text, writing
 from speciate.training.reward_batch import Advantages
 from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
@@ -102,18 +102,14 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             index, parent = int(self.rng.integers(len(self.problems))), None
             if len(self.populations) and self.rng.random() < self.config.mutation_share:
                 index, parent = self.populations.draw(self.rng)
-            goal = None
-            if self.config.method == "goal_conditioned":
-                k = len(self.problems[index].space.selected)
-                goal = self.rng.dirichlet(np.full(k, self.config.estimator.alpha)).tolist()
-            row = {"problem": index, "parent": parent, "goal": goal, **self._prompt(self.problems[index], parent, goal)}
+            row = {"problem": index, "parent": parent, **self._prompt(self.problems[index], parent)}
             rows += [row] * self.num_generations
         return rows
 
-    def _prompt(self, problem: Problem, parent: Individual | None, goal: list[float] | None) -> dict[str, Any]:
+    def _prompt(self, problem: Problem, parent: Individual | None) -> dict[str, Any]:
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
         policy = self._asking if self._asking.answers_for(role) > 1 else self._single
-        prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)
+        prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng)
         if policy.prompt_format is PromptFormat.COMPLETION:
             return {"prompt": prompt.text(), "policy": policy}
         opening = opening_of(policy, prompt)
@@ -240,8 +236,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         groups = np.arange(len(rows)) // self.num_generations
         scratch = np.array([row["parent"] is None for row in rows])
         config = replace(self.config.estimator, step=int(self.state.global_step))
-        if self.config.method == "goal_conditioned":
-            config = replace(config, goals=[self._padded(row["goal"]) for row in rows[:: self.num_generations]])
         self._advantages = ESTIMATORS[self.config.method](batch.rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
         measured = measure(batch, groups, scratch, self.rng) | dict(self._advantages.diagnostics)
@@ -272,14 +266,13 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         logps, entropies = logps.masked_fill(mask == 0, 0.0), entropies.masked_fill(mask == 0, 0.0)
         old = inputs.get("old_per_token_logps")
         old = logps.detach() if old is None else old.masked_fill(mask == 0, 0.0)
-        rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._pass())
-        losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
+        losses = clipped_losses(logps, old, inputs["advantages"].unsqueeze(1), self.config.clip)
         if "importance_sampling_ratio" in inputs:  # vLLM's probabilities differ slightly
             losses = losses * inputs["importance_sampling_ratio"]
         kl = torch.zeros_like(logps)
         if self.beta:
             kl = low_variance_kl(logps, inputs["ref_per_token_logps"].masked_fill(mask == 0, 0.0))
-        losses = losses + inputs["kl_weight"].unsqueeze(1) * kl - self.config.loss.entropy_bonus * entropies
+        losses = losses + inputs["kl_weight"].unsqueeze(1) * kl
         # num_items_in_batch counts the tokens of the whole batch of rollouts; each update sees its share.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
         updates = self.args.steps_per_generation / self.current_gradient_accumulation_steps
@@ -288,11 +281,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             mean = (values.detach() * mask).sum() / mask.sum().clamp(min=1)
             self._metrics[mode][name].append(self.accelerator.gather(mean).mean().item())
         return (losses * mask).sum() / (tokens / updates)
-
-    def _pass(self) -> int:
-        """Return the number of this pass within the whole run; TRL's own count restarts when a run is resumed."""
-        passes = self.args.gradient_accumulation_steps
-        return int(self.state.global_step * passes + self._step % passes)
 
     # Checkpoints
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 IMPORT_EXAMPLES: Final = examples(
     "speciate problems import task:maze --split test --count 200",
-    "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
     "speciate problems import openevolve:./circle_packing",
     'speciate problems import shinka:./tours --minimize length --target "length <= 9" --into ./my-tours',
     "speciate problems import skydiscover:./ADRS/eplb --wall-s 7200 --limit cores=4 --limit memory_bytes=8e9",
@@ -71,7 +70,7 @@ def import_command(
     split: Annotated[str, typer.Option(help="train or test; the two are disjoint.")] = "test",
     count: Annotated[int, typer.Option(help="Number of problems.", min=1, max=10_000)] = 100,
     start: Annotated[int, typer.Option(help="Index of the first problem.", min=0)] = 0,
-    data: Annotated[Path | None, typer.Option(help="Directory with the dataset files of the task.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory that the function of a task reads.")] = None,
     maximize: Maximize = None,
     minimize: Minimize = None,
     target: Targets = None,
@@ -197,11 +196,12 @@ def import_task(
 
     if split not in tuple(Split):
         raise InvalidInputError(f"there is no split {split!r}.", remedy=f"Splits: {', '.join(Split)}.")
-    problems = open_task(name, data).problems(Split(split), count, start=start)
-    slug = into or f"{name}-{split}-{start}-{start + count - 1}"
+    task = open_task(name, data)
+    problems = task.problems(Split(split), count, start=start)
+    slug = into or f"{task.name}-{split}-{start}-{start + count - 1}"
     console = output.console(stderr=True)
     steps = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
     added = [str(service.problems.add(problem).id) for problem in steps]
-    title = f"{output.pluralize(count, 'problem')} of task {name}, {split}"
+    title = f"{output.pluralize(count, 'problem')} of task {task.name}, {split}"
     other = ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
     return get_or_create(service, slug, added, title=title, other=other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 from speciate.domain.candidate import Individual
@@ -16,11 +15,10 @@ EDIT: Final = "<edit>"
 """Separates the problem from the answer to change."""
 CLOSE: Final = ";"
 """Closes each of several answers."""
-GOALS: Final = tuple(f"<w{level}>" for level in range(10))
-"""Tokens of a weighting: one per reward, in tenths."""
+_UNUSED: Final = tuple(f"<w{level}>" for level in range(10))
 
-WORDS: Final = (ONE, MANY, EDIT, CLOSE, *GOALS)
-"""Tokens common to all codecs."""
+WORDS: Final = (ONE, MANY, EDIT, CLOSE, *_UNUSED)
+"""Tokens common to all codecs. The unused ones keep the embeddings of existing checkpoints in place."""
 
 
 class Codec(Protocol):
@@ -30,13 +28,10 @@ class Codec(Protocol):
     there is one, then ``ONE`` or ``MANY``.
     """
 
-    def prompt(
-        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
-    ) -> str:
+    def prompt(self, problem: Problem, *, answers: int, parent: Individual | None = None) -> str:
         """Return the prompt for m = ``answers`` answers; ``InvalidInputError`` if the problem is not of this task.
 
-        A parent is omitted if these tokens cannot express it. ``goal``, shape (k,), is the weighting to aim for,
-        summing to 1.
+        A parent is omitted if these tokens cannot express it.
         """
 
     def read(self, text: str, *, answers: int) -> list[str]:
@@ -44,10 +39,6 @@ class Codec(Protocol):
 
     def write(self, candidate: str) -> list[str] | None:
         """Return the tokens of a candidate, or None if it cannot be expressed."""
-
-
-def goal_tokens(goal: Sequence[float] | None) -> list[str]:
-    return [] if goal is None else [GOALS[min(9, int(10 * weight))] for weight in goal]
 
 
 def split_answers(text: str, answers: int) -> list[list[str]]:

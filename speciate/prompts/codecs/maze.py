@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
-from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
+from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, split_answers
 
 FILE: Final = "maze.json"
 """File of a maze problem with ``{"rows": ["S.#…", …], "budget": 17}``."""
@@ -26,15 +26,13 @@ _MET: Final = ("exit", "gold", "diamond", "lava")
 class MazeCodec:
     """Encodes mazes with sides of at most ten cells."""
 
-    def prompt(
-        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
-    ) -> str:
+    def prompt(self, problem: Problem, *, answers: int, parent: Individual | None = None) -> str:
         tokens = list(_maze_tokens(problem))
         route = None if parent is None else self.write(parent.program)
         if parent is not None and route:
             rewards = parent.rewards or (0.0,) * len(_MET)
             tokens += [EDIT, *route, *(_met(name, value) for name, value in zip(_MET, rewards, strict=True))]
-        return " ".join([*tokens, *goal_tokens(goal), ONE if answers == 1 else MANY])
+        return " ".join([*tokens, ONE if answers == 1 else MANY])
 
     def read(self, text: str, *, answers: int) -> list[str]:
         """Return the routes of a completion as ``60 50 40 …``."""

@@ -12,7 +12,7 @@ from typing import Final
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Case, Problem, ProblemKind
-from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
+from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, split_answers
 
 INPUTS: Final = 32
 """Inputs are integers from 0 up to this number, exclusive; thresholds are at least 1."""
@@ -28,15 +28,13 @@ _ANSWER: Final = re.compile(r"y\d( x([1-9]|[12]\d|3[01]) y\d)*")
 class ProgramsCodec:
     """Encodes problems whose cases map one small integer to another."""
 
-    def prompt(
-        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
-    ) -> str:
+    def prompt(self, problem: Problem, *, answers: int, parent: Individual | None = None) -> str:
         tokens = _case_tokens(problem)
         program = None if parent is None else self.write(parent.program)
         if parent is not None and program:
             rewards = parent.rewards or (0.0,) * len(problem.cases)
             tokens += [EDIT, *program, *(passed_token(i, value) for i, value in enumerate(rewards))]
-        return " ".join([*tokens, *goal_tokens(goal), ONE if answers == 1 else MANY])
+        return " ".join([*tokens, ONE if answers == 1 else MANY])
 
     def read(self, text: str, *, answers: int) -> list[str]:
         written = (" ".join(tokens) for tokens in split_answers(text, answers))

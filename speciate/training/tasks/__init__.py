@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.suggestions import did_you_mean
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.training.tasks import eureqa, livecodebench, musique, toolrl
-from speciate.training.tasks.datasets import Dataset, DatasetTask
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
 from speciate.training.tasks.python import PythonTask
@@ -19,15 +18,6 @@ from speciate.training.tasks.task import GeneratedTask, Split, Task
 
 GENERATED: Final[dict[str, GeneratedTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
 """Tasks that generate their problems and train policies from scratch, by name."""
-
-DATASETS: Final = {
-    "musique": Dataset(tuple(musique.WEIGHTS), 512, musique.read_problems),
-    "eureqa": Dataset(tuple(eureqa.WEIGHTS), 512, eureqa.read_problems),
-    "toolrl": Dataset(tuple(toolrl.WEIGHTS), 1024, toolrl.read_problems),
-    "livecodebench": Dataset(livecodebench.REWARDS, 2048, livecodebench.read_problems),
-}
-"""Tasks that read a public dataset from a user's folder, by name."""
-
 
 SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
     "python": PythonTask,
@@ -37,20 +27,32 @@ SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
 
 
 def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | None = None) -> Task:
-    """Return a task. Without ``evaluator``, tasks that need one can only list their problems."""
-    if name in GENERATED or name in SANDBOXED:
-        if data is not None:
-            raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
-        return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
-    if name not in DATASETS:
-        names = (*GENERATED, *SANDBOXED, *DATASETS)
-        remedy = did_you_mean(name, names) or f"Tasks: {', '.join(names)}."
+    """Return a task by its name, or by ``module:function``, which is called with ``data`` and ``evaluator``.
+
+    Without ``evaluator``, tasks that need one can only list their problems.
+    """
+    if ":" in name:
+        return _imported(name, data, evaluator)
+    if name not in GENERATED and name not in SANDBOXED:
+        names = (*GENERATED, *SANDBOXED)
+        remedy = did_you_mean(name, names) or f"Tasks: {', '.join(names)}, or module:function."
         raise InvalidInputError(f"no task is called {name!r}.", remedy=remedy)
-    if data is None:
+    if data is not None:
+        raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
+    return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
+
+
+def _imported(name: str, data: Path | None, evaluator: EvaluatorClient | None) -> Task:
+    module, _, function = name.partition(":")
+    try:
+        open_: Any = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInputError(
-            f"task {name!r} reads a dataset.", remedy="Pass the folder with its files as --data DIR."
-        )
-    return DatasetTask.read(name, DATASETS[name], data, evaluator)
+            f"task {name!r} cannot be imported: {error}.",
+            remedy="Expected module:function, with the module's directory in PYTHONPATH.",
+        ) from None
+    task: Task = open_(data, evaluator)
+    return task
 
 
-__all__ = ["DATASETS", "GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]
+__all__ = ["GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]

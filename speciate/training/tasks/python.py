@@ -20,7 +20,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import python_steps
-from speciate.training.tasks.datasets import Vector, score_by_evaluator, unlock_all
+from speciate.training.tasks.scoring import Vector, score_by_evaluator, unlock_all
 from speciate.training.tasks.task import Content, Split, drawn_problems
 
 TESTS: Final = 8

@@ -26,7 +26,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Its key in ``GENERATED`` or ``DATASETS``."""
+        """Its name in manifests and slugs."""
 
     @property
     def rewards(self) -> tuple[str, ...]:

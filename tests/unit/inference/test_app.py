@@ -154,8 +154,7 @@ def test_chat(http: TestClient) -> None:
         ({"top_k": 5}, "top_k is not supported"),
         ({"min_p": 0.1}, "min_p is not supported"),
         ({"presence_penalty": 0.5}, "presence_penalty is not supported"),
-        ({"repetition_penalty": True}, "repetition_penalty: "),
-        ({"repetition_penalty": 0}, "repetition_penalty: "),
+        ({"repetition_penalty": 1.1}, "repetition_penalty is not supported"),
         ({"temprature": 1.0}, "temprature: is unknown"),
     ],
 )

@@ -150,22 +150,3 @@ def test_impossible_requests_are_refused(engine: Engine, prompt: tuple[int, ...]
 def test_the_longest_sequence_is_completed(engine: Engine) -> None:
     ((sampled,),) = engine.generate([(1,) * 28], max_tokens=100, temperature=0.0)
     assert len(sampled.token_ids) == 100 or sampled.finish_reason == "stop"
-
-
-def test_a_penalty_prevents_repetition_and_leaves_other_requests_alone(engine: Engine) -> None:
-    plain, penalized = (
-        GenerationRequest((1, 2, 3), SamplingParams(2, 12, 0.0, seed=4, repetition_penalty=factor))
-        for factor in (1.0, 1e6)
-    )
-    (alone,) = engine.generate([(1, 2, 3)], n=2, max_tokens=12, temperature=0.0, seeds=[4])
-    for request in (plain, penalized):
-        engine.check(request)
-        engine.add(request)
-    while not (plain.done and penalized.done):
-        engine.step()
-    assert [plain.sampled[i].token_ids for i in range(2)] == [each.token_ids for each in alone]
-    ids = penalized.sampled[0].token_ids
-    assert len(set(ids)) == len(ids)
-    assert not {1, 2, 3} & set(ids)
-    with pytest.raises(InvalidInputError, match="repetition_penalty > 0"):
-        engine.check(GenerationRequest((1,), SamplingParams(repetition_penalty=0.0)))

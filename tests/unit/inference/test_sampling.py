@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.inference.sampling import nucleus, penalize, sample, top_logprobs, uniforms
+from speciate.inference.sampling import nucleus, sample, top_logprobs, uniforms
 
 LOGITS = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
 
@@ -82,10 +82,3 @@ def test_the_nucleus_of_a_large_vocabulary_equals_that_of_a_full_sort() -> None:
         size = int((np.cumsum(ordered) < mass * ordered.sum()).sum()) + 1
         assert abs(np.count_nonzero(after) - size) <= 1  # float32
         assert after.max() == before.max()
-
-
-def test_tokens_that_were_seen_lose_by_the_penalty_whatever_the_sign_of_their_logits() -> None:
-    logits = np.array([[2.0, -2.0, 1.0, -1.0], [2.0, -2.0, 1.0, -1.0]], np.float32)
-    seen = np.array([[True, True, False, False], [False, False, True, True]])
-    lowered = penalize(logits, seen, np.array([2.0, 4.0], np.float32))
-    assert lowered.tolist() == [[1.0, -4.0, 1.0, -1.0], [2.0, -2.0, 0.25, -4.0]]

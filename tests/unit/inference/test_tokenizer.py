@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from speciate.domain.errors import ConfigurationError, InvalidInputError
-from speciate.inference.models import load_model
+from speciate.domain.errors import InvalidInputError
 from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
-from tests.unit.inference.checkpoints import words, write
+from tests.unit.inference.checkpoints import words
 
 SENTENCE = "naïve café – 日本語 🙂 and so on, naïvely"
 
@@ -116,25 +114,3 @@ def test_a_panic_of_the_library_is_a_refusal(tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InvalidInputError, match="cannot be tokenized"):
         TextTokenizer(tmp_path, 9, 1 << 16).encode("a" * 4096 + "!")
-
-
-def _growing(folder: Path) -> None:
-    tokenizer = words(50)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "aa")] * 40)
-    tokenizer.save(str(folder / "tokenizer.json"))
-
-
-def _endless(folder: Path) -> None:
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ 9 ** (9 ** 9) }}"}))
-
-
-@pytest.mark.parametrize("change", [_growing, _endless])
-def test_what_would_stop_or_end_the_server_is_tried_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
-    write(tmp_path)
-    change(tmp_path)
-    monkeypatch.setattr("speciate.inference.trial._CPU_S", 4)
-    monkeypatch.setattr("speciate.inference.trial._BYTES", 256 << 20)
-    with pytest.raises(ConfigurationError, match="tokenizer and chat template"):
-        load_model(tmp_path)

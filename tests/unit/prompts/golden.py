@@ -108,7 +108,7 @@ _FIRST: dict[str, Any] = {"role": PolicyRole.PROPOSE, "parents": (), "others": (
 
 CASES: dict[str, dict[str, Any]] = {
     "change": {},
-    "change-diff": {"asked": {"edit_format": "diff", "answers_per_rollout": 3}, "goal": (1.0,)},
+    "change-diff": {"asked": {"edit_format": "diff", "answers_per_rollout": 3}},
     "change-advised": {"advice": ADVICE},
     "change-data": {"problem": {**_EVALUATED, **_DATA}},
     "change-files": {"problem": _FILES, "parents": _SET, "others": ()},
@@ -142,7 +142,6 @@ def golden(
     parents: tuple[Individual, ...] = (PARENT,),
     others: tuple[Individual, ...] = (OTHER,),
     asked: dict[str, Any] | None = None,
-    goal: tuple[float, ...] | None = None,
     advice: Advice = NOTHING,
     failures: tuple[Failure | None, ...] = (),
 ) -> str:
@@ -154,7 +153,7 @@ def golden(
         return guidance_prompt(made, policy, pieces, advice, parents, others).text().replace(_PYTHON, "Python 3")
     shown, causes, rng = advice_text(advice), frequent_causes(made, failures), np.random.default_rng(0)
     return (
-        build_prompt(made, role, parents, others, policy, rng, goal, shown, SearchState(causes=causes))
+        build_prompt(made, role, parents, others, policy, rng, advice=shown, state=SearchState(causes=causes))
         .text()
         .replace(_PYTHON, "Python 3")
     )

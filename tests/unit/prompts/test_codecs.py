@@ -33,10 +33,9 @@ def test_all_tokens_of_prompts_and_answers_are_in_the_vocabulary(task):
     for problem in task.problems(Split.TEST, 5):
         answer = task.demonstrate(problem, rng())
         parent = Individual(1, answer, task.score([(problem, [answer])])[0][0])
-        goal = rng().dirichlet(np.ones(len(task.rewards)))
         for text in (
             codec.prompt(problem, answers=1),
-            codec.prompt(problem, answers=3, parent=parent, goal=goal),
+            codec.prompt(problem, answers=3, parent=parent),
             " ".join(codec.write(answer)),
         ):
             assert set(text.split()) <= words

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
 from speciate.training.reward_batch import EstimatorConfig, Norm
-from speciate.training.weightings import WeightingSampler, draw_weightings
+from speciate.training.weightings import draw_weightings
 
-CENTRED = sorted(ESTIMATORS.keys() - MULTI_ANSWER - {"goal_conditioned", "entropic", "pkpo"})
+CENTRED = sorted(ESTIMATORS.keys() - MULTI_ANSWER - {"entropic", "pkpo"})
 
 
 def rng(seed=0):
@@ -86,13 +86,13 @@ def test_multi_rlvr_sums_over_answers(batch):
     assert np.allclose(advantages("multi_rlvr", rewards, groups).values, z(rewards.mean(axis=2).sum(axis=1), groups))
 
 
-@given(batches(answers=3), st.sampled_from(WeightingSampler))
+@given(batches(answers=3))
 @settings(max_examples=30)
-def test_vpo_is_the_mean_of_maxima_under_weightings_shared_by_the_group(batch, sampler):
+def test_vpo_is_the_mean_of_maxima_under_weightings_shared_by_the_group(batch):
     rewards, groups = batch
-    got = advantages("vpo", rewards, groups, seed=5, draws=7, sampler=sampler).values
+    got = advantages("vpo", rewards, groups, seed=5, draws=7).values
     names = np.unique(groups)
-    drawn = draw_weightings(len(names), 7, rewards.shape[2], alpha=1.0, sampler=sampler, rng=rng(5))
+    drawn = draw_weightings(len(names), 7, rewards.shape[2], alpha=1.0, rng=rng(5))
     scores = np.array(
         [
             np.mean([max(float(w @ answer) for answer in rewards[b]) for w in drawn[np.searchsorted(names, group)]])
@@ -126,7 +126,7 @@ def test_vector_max_at_k_averages_that_over_weightings(batch, kappa):
     rewards, groups = batch
     got = advantages("vector_max_at_k", rewards, groups, seed=3, kappa=kappa, draws=5, norm=Norm.NONE).values
     names = np.unique(groups)
-    drawn = draw_weightings(len(names), 5, rewards.shape[2], alpha=1.0, sampler=WeightingSampler.IID, rng=rng(3))
+    drawn = draw_weightings(len(names), 5, rewards.shape[2], alpha=1.0, rng=rng(3))
     for g, group in enumerate(names):
         (members,) = np.nonzero(groups == group)
         points = drawn[g] @ rewards[members, 0].T
@@ -157,7 +157,7 @@ def test_vector_max_at_k_is_an_unbiased_gradient():
 def test_with_one_answer_vpo_is_the_expected_scalarization(batch):
     rewards, groups = batch
     names = np.unique(groups)
-    drawn = draw_weightings(len(names), 9, rewards.shape[2], alpha=1.0, sampler=WeightingSampler.IID, rng=rng(1))
+    drawn = draw_weightings(len(names), 9, rewards.shape[2], alpha=1.0, rng=rng(1))
     scores = np.einsum("bk,bk->b", rewards[:, 0], drawn.mean(axis=1)[np.searchsorted(names, groups)])
     assert np.allclose(advantages("vpo", rewards, groups, seed=1, draws=9).values, z(scores, groups), atol=1e-8)
 
@@ -195,16 +195,15 @@ def test_the_order_of_rollouts_does_not_matter(name):
     made = rng(2)
     rewards = made.random((24, 3 if name in MULTI_ANSWER else 1, 4))
     groups = np.repeat([4, 9, 2], 8)
-    goals = draw_weightings(3, 1, 4, alpha=1.0, sampler=WeightingSampler.IID, rng=rng(8))[:, 0]
     order = made.permutation(24)
-    straight, mixed = (advantages(name, rewards[o], groups[o], goals=goals).values for o in (np.arange(24), order))
+    straight, mixed = (advantages(name, rewards[o], groups[o]).values for o in (np.arange(24), order))
     assert np.allclose(straight[order], mixed)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_groups_without_differences_have_zero_advantages(name):
     rewards = np.full((8, 1, 3), 0.3)
-    found = advantages(name, rewards, [0] * 4 + [1] * 4, goals=np.full((2, 3), 1 / 3))
+    found = advantages(name, rewards, [0] * 4 + [1] * 4)
     assert (found.values == 0).all()
     assert found.diagnostics["flat_groups"] == 1.0
 
@@ -224,13 +223,12 @@ def test_small_shares_of_large_groups_are_no_rounding_errors(name):
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_small_rewards_differ_and_rounding_errors_do_not(name):
     rewards = np.repeat(rng(3).random((8, 1, 3)), 3 if name in MULTI_ANSWER else 1, axis=1)
-    goals = np.full((1, 3), 1 / 3)
     for factor in (1e-7, 1e-200):
-        small = advantages(name, factor * rewards, [0] * 8, goals=goals).values
+        small = advantages(name, factor * rewards, [0] * 8).values
         assert np.isfinite(small).all()
         assert small.any() == (factor > 1e-100)
     almost = 0.1 + 1e-15 * rewards
-    assert (advantages(name, almost, [0] * 8, goals=goals).values == 0).all()
+    assert (advantages(name, almost, [0] * 8).values == 0).all()
 
 
 @pytest.mark.parametrize("name", CENTRED)
@@ -238,12 +236,6 @@ def test_values_are_centred_in_every_group(name):
     rewards, groups = rng(4).random((32, 1, 3)), np.repeat(np.arange(4), 8)
     values = advantages(name, rewards, groups).values
     assert np.allclose([values[groups == g].mean() for g in range(4)], 0, atol=1e-9)
-
-
-def test_goals_weigh_each_group():
-    rewards = [[[1.0, 0.0]], [[0.0, 1.0]]] * 2
-    values = advantages("goal_conditioned", rewards, [0, 0, 1, 1], goals=np.array([[1.0, 0.0], [0.0, 1.0]])).values
-    assert values.tolist() == [1.0, -1.0, -1.0, 1.0]
 
 
 def test_a_vector_that_differs_counts_even_where_the_mean_does_not():
@@ -323,16 +315,14 @@ def test_invalid_configurations_are_reported(config, words):
         EstimatorConfig(**config)
 
 
-def test_goals_and_weights_must_fit():
-    with pytest.raises(InvalidInputError, match=r"goals of none: expected shape \(1, 2\)"):
-        advantages("goal_conditioned", GOOD, [0] * 4)
+def test_weights_must_fit():
     with pytest.raises(InvalidInputError, match="3 weights for 2 rewards"):
         advantages("grpo", GOOD, [0] * 4, weights=(1.0, 0.0, 0.0))
 
 
 def test_the_defaults_are_the_papers():
     config = EstimatorConfig()
-    assert (config.draws, config.alpha, config.sampler, config.weights) == (100, 1.0, WeightingSampler.IID, None)
+    assert (config.draws, config.alpha, config.weights) == (100, 1.0, None)
     rewards, groups = rng(0).random((16, 3, 2)), np.repeat([0, 1], 8)
     with_default = ESTIMATORS["vpo"](rewards, groups, rng=rng(1)).values
     assert np.array_equal(with_default, advantages("vpo", rewards, groups, seed=1).values)

@@ -72,3 +72,9 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError) as caught:
         open_task("chess")
     assert "maze, maze-9, programs, programs-hard" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["no.such.module:task", "json:no_such_function", ":"])
+def test_a_task_that_cannot_be_imported_is_refused(name):
+    with pytest.raises(InvalidInputError, match="cannot be imported"):
+        open_task(name)

@@ -158,15 +158,13 @@ def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
 def test_a_run_stopped_between_updates_of_a_batch_resumes_to_the_same_weights(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from speciate.training.config import LossConfig, TrainConfig
+    from speciate.training.config import TrainConfig
     from speciate.training.recipe import train_policy
     from speciate.training.tasks import GENERATED
     from speciate.training.trainer import VectorTrainer
 
-    # The clip draws tokens at random, a fifth of all of them, in each of the two passes of an update.
-    loss = LossConfig(clip_cov=0.2, cov_range=(-100.0, 100.0))
     tiny = TrainConfig.tiny("grpo", "programs")
-    config = replace(tiny, steps=3, prompts=8, problems=40, updates=2, micro_batch=32, save_every=1, loss=loss)
+    config = replace(tiny, steps=3, prompts=8, problems=40, updates=2, micro_batch=32, save_every=1)
     compute_loss = VectorTrainer._compute_loss
 
     def stop(self, model, inputs):
@@ -282,14 +280,6 @@ def test_a_mutator_for_a_language_model_has_whole_groups_in_a_pass():
 
     config = build_config("vector_max_at_k", "python", 0, None, [], mutator=True)
     assert (config.group, config.micro_batch) == (24, 24)
-
-
-def test_every_option_of_the_loss_trains(base, tmp_path):
-    options = ["loss.gppo=true", "loss.clip_cov=0.01", "loss.kl_cov=0.01", "loss.entropy_bonus=0.01", "updates=2"]
-    settings = [text for option in options for text in ("--set", option)]
-    train("--task", "programs", "--method", "goal_conditioned", "--base", str(base), "--steps", "2",
-          "--out", "policy", *SMALL, *settings, cwd=tmp_path)  # fmt: skip
-    assert all(np.isfinite(list(entry.values())).all() for entry in metrics(tmp_path / "policy"))
 
 
 def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
@@ -484,11 +474,8 @@ def test_a_chat_task_needs_a_chat_template(base, tmp_path):
     from speciate.training.recipe import train_policy
     from speciate.training.tasks import open_task
 
-    letters = "ABCDEF"
-    row = {"idx": 0, "question": ["Who?"], "entity_masks": [f"Person {c}" for c in letters], "entities": list(letters)}
-    (tmp_path / "questions_normal_5.jsonl").write_text(json.dumps(row))
     with pytest.raises(InvalidInputError, match="has no chat template"):
-        train_policy(open_task("eureqa", tmp_path), TrainConfig.paper("vpo"), base, tmp_path / "policy")
+        train_policy(open_task("python"), TrainConfig.paper("vpo"), base, tmp_path / "policy")
 
 
 class _InterruptionError(Exception):

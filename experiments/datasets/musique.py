@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from experiments.datasets import musique_score
+from experiments.datasets.dataset import Dataset, DatasetTask, slug_of, text_problem
+from experiments.datasets.rows import DatasetRow, files_of, read_rows
 from speciate.domain.problem import Problem
-from speciate.training.tasks import musique_score
-from speciate.training.tasks.datasets import slug_of, text_problem
-from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
+from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks.task import Split
 
 WEIGHTS: Final = {f"hop_{i + 1}": 1.0 for i in range(musique_score.HOPS)} | {"answer_f1": 3.0}
@@ -35,6 +36,10 @@ answer: the answer, as short as it can be
 
 hop_1 to hop_4 reward the right paragraph for each step (steps that the question does not have count as right),
 answer_f1 the words that the answer shares with the right one. Without an answer nothing counts."""
+
+
+def task(folder: Path | None, evaluator: EvaluatorClient | None) -> DatasetTask:
+    return DatasetTask.read("musique", Dataset(tuple(WEIGHTS), 512, read_problems), folder, evaluator)
 
 
 def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:

@@ -9,13 +9,15 @@ import zlib
 import numpy as np
 import pytest
 
+from experiments.datasets import livecodebench
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.reward_batch import EstimatorConfig
-from speciate.training.tasks import DATASETS, Split, livecodebench, open_task
+from speciate.training.tasks import Split
+from speciate.training.tasks import open_task as open_by_name
 
 
 def musique_row(number=0, hops=2, **changes):
@@ -99,6 +101,10 @@ def write(path, rows):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def open_task(name, data, evaluator=None):
+    return open_by_name(f"experiments.datasets.{name}:task", data, evaluator)
+
+
 TRAIN_FILES = {
     "musique": ("musique_ans_v1.0_train.jsonl", musique_row),
     "eureqa": ("questions_normal_5.jsonl", eureqa_row),
@@ -120,7 +126,7 @@ def refused(name, tmp_path, rows, *, file=None):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", TRAIN_FILES)
 class TestEveryTask:
     def test_problems_are_the_same_every_time_and_counted(self, name, tmp_path):
         file, row = TRAIN_FILES[name]
@@ -138,8 +144,7 @@ class TestEveryTask:
     def test_prompts_need_no_settings_of_the_policy(self, name, tmp_path):
         task, problem = one(name, tmp_path, TRAIN_FILES[name][1](1))
         policy = Policy(slug="p", kind="training", answers_per_rollout=3)
-        goal = [1 / len(problem.objectives)] * len(problem.objectives)
-        user = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0), goal).user
+        user = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0)).user
         assert problem.description.strip() in user
         assert "Giraudy" not in user
         assert "Rodriguez" not in user

@@ -1,30 +1,23 @@
-"""Common parts of the tasks on public datasets: problems, disjoint splits, and scoring by the service's evaluator."""
+"""Common parts of the tasks on public datasets: problems and disjoint splits."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-
-from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
+from experiments.datasets.rows import DatasetRow
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.values import text_digest
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.training.tasks.rows import DatasetRow
+from speciate.training.tasks.scoring import Vector, score_by_evaluator, unlock_all
 from speciate.training.tasks.task import Split
-
-_WORKERS: Final = min(16, os.cpu_count() or 1)
-
-Vector = tuple[float, ...]
 
 
 def split_by_digest(text: str) -> Split:
@@ -35,11 +28,6 @@ def split_by_digest(text: str) -> Split:
 def slug_of(task: str, *words: str) -> str:
     slug = re.sub("[^a-z0-9]+", "-", " ".join((task, *words)).lower()).strip("-")
     return slug if len(slug) <= 80 else f"{slug[:63].rstrip('-')}-{text_digest(slug)[:16]}"
-
-
-def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
-    """Return the only target of a dataset's problem: every reward is 1."""
-    return [{"name": "everything", "rule": " and ".join(f"{name} >= 1" for name in rewards), "unlock": True}]
 
 
 def text_problem(
@@ -75,7 +63,6 @@ class DatasetTask:
     """A task on a dataset."""
 
     name: str
-    """Key in ``DATASETS``."""
     rewards: tuple[str, ...]
     max_tokens: int
     pools: Mapping[Split, Sequence[Problem]]
@@ -86,11 +73,15 @@ class DatasetTask:
     codec: ClassVar[str | None] = None
 
     @classmethod
-    def read(cls, name: str, dataset: Dataset, folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+    def read(cls, name: str, dataset: Dataset, folder: Path | None, evaluator: EvaluatorClient | None) -> DatasetTask:
         """Return the task with its problems in an order that does not depend on the files.
 
         A duplicate problem is kept once, in the test split if it is in both, so that no test problem is trained on.
         """
+        if folder is None:
+            raise InvalidInputError(
+                f"task {name!r} reads a dataset.", remedy="Pass the folder with its files as --data DIR."
+            )
         pools: dict[Split, list[Problem]] = {split: [] for split in Split}
         slugs: set[str] = set()
         seen: set[str] = set()
@@ -119,32 +110,3 @@ class DatasetTask:
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
         return score_by_evaluator(self.name, self.evaluator, batch)
-
-
-def score_by_evaluator(
-    task: str, evaluator: EvaluatorClient | None, batch: Sequence[tuple[Problem, Sequence[str]]]
-) -> list[list[Vector]]:
-    """Return the normalised rewards of answers, as many as each problem has; zeros for an answer that fails."""
-    if evaluator is None:
-        raise EvaluatorUnavailableError(
-            f"task {task!r} was opened without an evaluator.", remedy="Pass an evaluator to open_task."
-        )
-    texts: dict[str, dict[str, None]] = {}
-    for problem, answers in batch:
-        texts.setdefault(problem.digest, {}).update(dict.fromkeys(answers))
-    problems = {problem.digest: problem for problem, _ in batch}
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        scored = pool.map(lambda digest: _scored(evaluator, problems[digest], list(texts[digest])), texts)
-        vectors = dict(zip(texts, scored, strict=True))
-    return [[vectors[problem.digest][text] for text in answers] for problem, answers in batch]
-
-
-def _scored(evaluator: EvaluatorClient, problem: Problem, texts: list[str]) -> dict[str, Vector]:
-    nothing = (0.0,) * len(problem.space.selected)
-    results = evaluator.evaluate(problem, texts, seeds=[0] * len(texts))
-    return {
-        text: nothing
-        if result.rewards is None
-        else tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
-        for text, result in zip(texts, results, strict=True)
-    }

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from experiments.datasets import eureqa_score
+from experiments.datasets.dataset import Dataset, DatasetTask, slug_of, split_by_digest, text_problem
+from experiments.datasets.rows import DatasetRow, files_of, read_rows
 from speciate.domain.problem import Problem
-from speciate.training.tasks import eureqa_score
-from speciate.training.tasks.datasets import slug_of, split_by_digest, text_problem
-from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
+from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks.task import Split
 
 _LETTERS: Final = "ABCDE"
@@ -34,6 +35,10 @@ Write five lines, each with the name of an entity as the title of its Wikipedia 
 {lines}
 
 Each right name is a reward of its own."""
+
+
+def task(folder: Path | None, evaluator: EvaluatorClient | None) -> DatasetTask:
+    return DatasetTask.read("eureqa", Dataset(tuple(WEIGHTS), 512, read_problems), folder, evaluator)
 
 
 def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:

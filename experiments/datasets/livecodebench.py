@@ -29,10 +29,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.datasets import livecodebench_score
+from experiments.datasets.dataset import Dataset, DatasetTask, slug_of
+from experiments.datasets.rows import DatasetRow, files_of, read_rows, strict_json
 from speciate.domain.problem import Problem
-from speciate.training.tasks import livecodebench_score
-from speciate.training.tasks.datasets import slug_of, unlock_all
-from speciate.training.tasks.rows import DatasetRow, files_of, read_rows, strict_json
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks.scoring import unlock_all
 from speciate.training.tasks.task import Split
 
 MAX_TESTS: Final = 16
@@ -56,6 +58,10 @@ Define solve(text): text is all of standard input; return all of standard output
 nothing."""
 
 Test = dict[str, Any]
+
+
+def task(folder: Path | None, evaluator: EvaluatorClient | None) -> DatasetTask:
+    return DatasetTask.read("livecodebench", Dataset(REWARDS, 2048, read_problems), folder, evaluator)
 
 
 def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:

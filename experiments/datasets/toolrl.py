@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from experiments.datasets import toolrl_score
+from experiments.datasets.dataset import Dataset, DatasetTask, slug_of, split_by_digest, text_problem
+from experiments.datasets.rows import DatasetRow, files_of, read_rows
 from speciate.domain.problem import Problem
 from speciate.domain.values import text_digest
-from speciate.training.tasks import toolrl_score
-from speciate.training.tasks.datasets import slug_of, split_by_digest, text_problem
-from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
+from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks.task import Split
 
 WEIGHTS: Final = dict.fromkeys(("format", "tool_name", "arg_key", "arg_value"), 1.0)
@@ -48,6 +49,10 @@ To answer the user, when no tool fits or something that a tool needs is missing:
 
 format rewards such a document with nothing around it, which calls tools if and only if it should; tool_name the right
 tools, arg_key the right parameters, arg_value their right values."""
+
+
+def task(folder: Path | None, evaluator: EvaluatorClient | None) -> DatasetTask:
+    return DatasetTask.read("toolrl", Dataset(tuple(WEIGHTS), 1024, read_problems), folder, evaluator)
 
 
 def read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
