@@ -41,9 +41,9 @@ from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs import loop
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.tasks import GENERATED, Split
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 
 MUTATOR: Final = "program_mutator"
 MARKS: Final = 20

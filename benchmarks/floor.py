@@ -37,7 +37,7 @@ from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.problems.loader import known_problems, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.settings import Settings
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.script_evaluators import Evaluator, evaluator_in
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "evidence" / "floor.md"

@@ -22,8 +22,8 @@ from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, RunContext, WorkKind
 from speciate.runs.executor import WorkExecutor
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 
 _SPREAD = 0.3
 """Standard deviation of the logarithm of a latency."""

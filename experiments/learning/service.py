@@ -52,10 +52,10 @@ from speciate.ports.work import LearnedVersion, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState, SharedLearner, receive_learner
 from speciate.runs.progress import RunChange
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.learner import TorchLearner
 from speciate.training.tasks import GENERATED
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 
 _LANES: Final = 2
 _NEVER_S: Final = 1e9

@@ -1,8 +1,8 @@
 """Rules of run state: the changes of one transaction.
 
 A store loads ``RunProgress`` under a lock, calls functions of this module with a ``RunChange`` of it, and writes the
-change in the same transaction. The functions do no I/O. The PostgreSQL and the in-memory store share these rules for
-budgets, lanes and claims; those for the end of a run and for pauses are in ``speciate.runs.stopping``.
+change in the same transaction. The functions do no I/O. They are the rules for budgets, lanes and claims; those for the
+end of a run and for pauses are in ``speciate.runs.stopping``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _IGNORED = frozenset(
 class ReplayStore(WorkStore, Protocol):
     """A work store of one process, whose runs the replay moves itself."""
 
-    def add(self, context: RunContext, granted: int | None) -> None: ...
+    def add(self, context: RunContext, granted: int | None) -> UUID: ...
 
     def start(self, run_id: UUID) -> Commit: ...
 
@@ -159,20 +159,20 @@ def replay(
 
     executor = WorkExecutor(store, signals, evaluator, recorded_for)
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
-    store.add(context, grants[0] if grants else None)
+    run_id = store.add(context, grants[0] if grants else None)
 
     def settle(commit: Commit | None) -> None:
         while commit is not None:
             signals.committed(commit)
             drain(executor, signals)
-            commit = store.resume_diagnosed(context.run_id)
+            commit = store.resume_diagnosed(run_id)
 
-    settle(store.start(context.run_id))
+    settle(store.start(run_id))
     for granted in grants[1:]:
-        settle(store.grant(context.run_id, granted))
+        settle(store.grant(run_id, granted))
     if grants and events[-1].kind is EventKind.RUN_COMPLETED:
-        store.close(context.run_id, str(events[-1].data["reason"]))
-    return compare(events, store.events(context.run_id))
+        store.close(run_id, str(events[-1].data["reason"]))
+    return compare(events, store.events(run_id))
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:

@@ -21,8 +21,8 @@ from speciate.runs.progress import RunProgress
 from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.locking import lock_progress
 from speciate.storage.stores import Stores
-from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.store import PostgresWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import toy_policy
 from tests.support.work_stores import WorkStoreConformance
 

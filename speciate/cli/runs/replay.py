@@ -13,7 +13,6 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.errors import ReplayError
 
 if TYPE_CHECKING:
-    from speciate.domain.event import Event
     from speciate.ports.evaluator import EvaluatorClient
     from speciate.runs.replay import RecordedCompletion, ReplayReport
     from speciate.storage.stores import Stores
@@ -23,8 +22,8 @@ def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, 
     """Repeat every decision and evaluation of a run with its recorded completions, and compare the events.
 
     Requires a run with one lane and no budget of seconds, whose events have only one possible order. Connects to the
-    servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL. Exits with 1 if the events
-    differ.
+    servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL, and executes the run in a schema
+    of its own of that database, which it drops. Exits with 1 if the events differ.
     """
     from contextlib import closing
 
@@ -56,23 +55,20 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
     """Repeat every decision and evaluation of a run, and compare the events."""
     from speciate.policies import build_client
     from speciate.runs.replay import replay
-    from speciate.storage.work.memory import MemoryWorkStore
+    from speciate.storage.work.scratch import all_events, scratch_store
 
     context = stores.work.context(run_id)
-    events = _events(stores, run_id)  # read first: every batch in the events must be among the completions read below
+    events = all_events(
+        stores.queries, run_id
+    )  # read first: every batch in the events must be among the completions read below
     if (pruned_at := stores.runs.get(run_id).pruned_at) is not None:
         raise ReplayError(
             f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are deleted.",
             remedy="Restore an earlier backup into another database to replay it.",
         )
-    return replay(
-        context,
-        _recorded(stores, run_id),
-        events,
-        store=MemoryWorkStore(),
-        evaluator=evaluator,
-        client_for=build_client,
-    )
+    recorded = _recorded(stores, run_id)
+    with scratch_store(stores.direct) as store:
+        return replay(context, recorded, events, store=store, evaluator=evaluator, client_for=build_client)
 
 
 def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
@@ -88,12 +84,3 @@ def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
         )
         for rollout in stores.queries.recorded(run_id)
     ]
-
-
-def _events(stores: Stores, run_id: UUID) -> list[Event]:
-    from speciate.domain.event import Event, EventKind
-
-    events: list[Event] = []
-    while page := stores.queries.events(run_id, after=len(events)):
-        events.extend(Event(EventKind(record.kind), record.data) for record in page)
-    return events

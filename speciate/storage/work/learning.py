@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Prompt
 from speciate.ids import uuid7
-from speciate.ports.work import GroupRef, LearnedStep, LearnedVersion, RunContext, StoredGroup, StoredRollout
+from speciate.ports.work import GroupRef, LearnedStep, LearnedVersion, StoredGroup, StoredRollout
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
 from speciate.storage.tables import DEFAULT_PROJECT_ID
@@ -43,11 +43,11 @@ def _rollout(row: sa.Row[Any], rewards: list[tuple[float, ...] | None]) -> Store
     return StoredRollout(tuple(row.token_ids or ()), tuple(row.logprobs or ()), tuple(rewards))
 
 
-def insert_version(connection: sa.Connection, context: RunContext, step: LearnedStep) -> UUID:
+def insert_version(connection: sa.Connection, step: LearnedStep, project_id: UUID | None) -> UUID:
     policy_id = uuid7()
     row = {
         "id": policy_id,
-        "project_id": context.project_id or DEFAULT_PROJECT_ID,
+        "project_id": project_id or DEFAULT_PROJECT_ID,
         "slug": step.policy.slug,
         "version": step.number,
         "digest": step.policy.digest,

@@ -208,7 +208,7 @@ class PostgresWorkStore(Store):
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         def record(unit: FinishedUnit) -> None:
-            policy_id = insert_version(unit.connection, unit.context, step)
+            policy_id = insert_version(unit.connection, step, unit.context.project_id)
             ledger.record_step(unit.locked, unit.context, lease, step, policy_id)
 
         return self._finish(lease, record)

@@ -31,7 +31,7 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.prompts.parse import parse_completion
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 SEED = "def solve(x):\n    return x\n"

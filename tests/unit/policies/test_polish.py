@@ -24,7 +24,7 @@ from speciate.ports.work import RunContext
 from speciate.prompts.evolve_blocks import find_blocks, outside_of
 from speciate.prompts.parse import parse_completion
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.storage.work.memory import MemoryRun, MemoryWorkStore
+from tests.support.memory_store import MemoryRun, MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 POLICY = Policy(slug="polish", kind="polish")

@@ -19,8 +19,8 @@ from speciate.ports.work import RunContext
 from speciate.prompts.render import artifact_texts, problem_text
 from speciate.runs.evaluation import replay_evaluation
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 CARRYING = toy_problem().model_copy(update={"carry": Carry.BEST})

@@ -21,7 +21,7 @@ from speciate.runs.ensemble import PolicyChooser, arm_key, count_arm, read_arms
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 from tests.unit.runs.test_executor import Recorder
 

@@ -30,7 +30,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.payloads import confirm_payload, read_confirmations
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"

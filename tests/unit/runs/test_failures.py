@@ -18,7 +18,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.external_proposals import plan_asks
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ticking_clock, toy_policy, toy_problem, toy_spec
 
 BROKEN = "x = np.float64({})\ny = 5\n"

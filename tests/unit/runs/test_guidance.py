@@ -29,8 +29,8 @@ from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.schema.problems import ProblemVersion
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_executor import session
 

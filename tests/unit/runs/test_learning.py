@@ -24,7 +24,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState
 from speciate.runs.replay import replay
 from speciate.schema.policies import PolicyVersion, RunPolicies
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 MEASURES = dict.fromkeys(("reward", "best", "entropy", "kl", "gap", "age"), 0.1)

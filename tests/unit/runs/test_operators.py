@@ -12,7 +12,7 @@ from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.replay import RecordedCompletion, replay
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ticking_clock, toy_problem, toy_spec
 from tests.unit.runs.test_failures import Runs
 

@@ -14,8 +14,8 @@ from speciate.domain.target import ClaimState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.memory_run import MemoryRun
+from tests.support.memory_run import MemoryRun
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]

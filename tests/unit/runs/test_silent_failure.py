@@ -13,7 +13,7 @@ from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.silent_failure import describe_seed_failure, reported_error, silent_failure, stated_failure
-from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 
 TRACE = """Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Work store in memory, on the same ledger as PostgreSQL's: for tests, replays and single-process runs."""
+"""Work store in memory, on the same ledger as PostgreSQL's: for tests, benchmarks and experiments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from speciate.search.cells import TARGET
 from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
 from speciate.storage.work.effects import best_per_cell
-from speciate.storage.work.memory_run import (
+from tests.support.memory_run import (
     MemoryRun,
     MemoryUnit,
     earliest_claimant,
@@ -62,9 +62,10 @@ class MemoryWorkStore:
         self._lease_s = lease_s
         self.runs: dict[UUID, MemoryRun] = {}
 
-    def add(self, context: RunContext, granted: int | None = None) -> None:
+    def add(self, context: RunContext, granted: int | None = None) -> UUID:
         run = self.runs[context.run_id] = MemoryRun(context)
         self._change(run, lambda change: ledger.create(change, context, granted))
+        return context.run_id
 
     def start(self, run_id: UUID) -> Commit:
         run = self._run(run_id)
