@@ -19,7 +19,7 @@ from speciate.domain import errors
 from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import place_of, validation_message
 from speciate.domain.values import Value
 
 STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
@@ -95,7 +95,7 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 
 def _field_error(detail: dict[str, Any]) -> FieldError:
     # The first part is body, path or query. The field name implies it.
-    place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
+    place = place_of(detail | {"loc": detail["loc"][1:]}) or str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
         model = _MODELS.get(str(detail["loc"][-2]))
         fields = "" if model is None else f": expected {', '.join(model.model_fields)}"

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_
 
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.ensemble import PolicyWeights
+from speciate.domain.errors import InvalidFieldError
 from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
@@ -105,15 +106,18 @@ class PolicySubmission(Value):
     def _key_has_a_use(self) -> Self:
         variable = self.definition.api_key_env
         if self.definition.api_key_id is not None:
-            raise ValueError("definition.api_key_id is set by the service: omit it and send the key as 'api_key'")
+            raise InvalidFieldError(
+                "definition.api_key_id", "is set by the service: omit it and send the key as 'api_key'"
+            )
         if variable is not None and not variable.startswith(KEY_VARIABLE_PREFIX):
-            raise ValueError(
-                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLE_PREFIX}, so that policies"
-                " cannot read other secrets of the workers. Alternatively send the key as 'api_key'"
+            raise InvalidFieldError(
+                "definition.api_key_env",
+                f"expected a name that begins with {KEY_VARIABLE_PREFIX}, so that policies"
+                " cannot read other secrets of the workers. Alternatively send the key as 'api_key'",
             )
         if self.api_key is not None and (variable is not None or not takes_key(self.definition)):
             kinds = " and ".join(name for name in KINDS if policy_kind(name).takes_key)
-            raise ValueError(f"api_key: expected only for {kinds}, and without api_key_env")
+            raise InvalidFieldError("api_key", f"expected only for {kinds}, and without api_key_env")
         return self
 
 

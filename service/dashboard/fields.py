@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,18 +10,22 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from speciate.domain.run import RunSpec
-from speciate.search.strategies import STRATEGIES
+from service.strict_json import parse
+from speciate.domain.errors import FieldError, InvalidInputError
 
-OPTION: Final = "option."
-"""Prefix of the field name of a strategy option."""
-DEFAULT_STRATEGY: Final = str(RunSpec.model_fields["strategy"].default)
-
-_OPTIONS_OF: Final = "options_of"
 _NUMBERS: Final = {"integer": int, "number": float}
-_KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list"}
-_WORDS: Final = {"slug": "name", "url": "URL", "s": "in seconds", "logprobs": "log-probabilities"}
+_KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list", "object": "json"}
+_WORDS: Final = {
+    "slug": "name",
+    "url": "URL",
+    "s": "in seconds",
+    "logprobs": "log-probabilities",
+    "api": "API",
+    "budget": "",
+}
 """Words of labels, where the part of a field's name is not one."""
+_OPTIONS: Final = re.compile(r"^(strategy_)?options\.")
+"""Prefix of the names of options."""
 _LARGEST_BOUND: Final = 10**9
 """Bounds beyond are left out of hints."""
 
@@ -32,7 +37,7 @@ class Field:
     name: str
     """Name in the form; a field of a nested model has a dot."""
     kind: str
-    """``integer``, ``number``, ``text``, ``check``, ``choice`` or ``list``."""
+    """``integer``, ``number``, ``text``, ``check``, ``choice``, ``list``, ``weights`` or ``json``."""
     value: str
     """Current value as text; "on" for a ticked box."""
     default: str = ""
@@ -47,11 +52,14 @@ class Field:
     """Possible values."""
     opens_model: bool = False
     """True for the first field of an optional nested model, which is left out while this field is empty."""
+    required: bool = False
+    """True if the model has no default for it."""
 
     @property
     def label(self) -> str:
-        words = [_WORDS.get(word, word) for word in re.split(r"[._]", self.name.removeprefix(OPTION))]
-        return " ".join(dict.fromkeys(words))  # "learning rate", not "learning learning rate"
+        words = [_WORDS.get(word, word) for word in re.split(r"[._]", _OPTIONS.sub("", self.name))]
+        text = " ".join(filter(None, dict.fromkeys(words)))  # "learning rate", not "learning learning rate"
+        return text[:1].upper() + text[1:]
 
     @property
     def changed(self) -> bool:
@@ -71,7 +79,7 @@ def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str])
     """
     schema = model.model_json_schema()
     fields = [
-        field
+        replace(field, required=name in schema.get("required", ()) and "." not in field.name.removeprefix(prefix))
         for name, spec in schema.get("properties", {}).items()
         for field in _fields(prefix + name, spec, schema.get("$defs", {}))
     ]
@@ -107,8 +115,10 @@ def form_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
                 texts |= form_values(value, f"{prefix}{name}.")
             case None | bool():
                 texts[prefix + name] = "on" if value else ""
-            case list():
+            case list() if all(isinstance(item, str | int | float) for item in value):
                 texts[prefix + name] = ", ".join(map(str, value))
+            case list():
+                texts[prefix + name] = json.dumps(value)
             case _:
                 texts[prefix + name] = str(value)
     return texts
@@ -120,33 +130,6 @@ def parse_number(kind: str, text: str) -> Any:
         return _NUMBERS[kind](text.replace("\u202f", "").replace(" ", ""))
     except ValueError:
         return text
-
-
-def read_strategy(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``strategy`` and ``strategy_options`` of a form; validation reports an unknown strategy."""
-    strategy = values.get("strategy", DEFAULT_STRATEGY).strip()
-    strategy_class = STRATEGIES.get(strategy)
-    options = read_values(strategy_class.Config, OPTION, _own_options(values, strategy)) if strategy_class else {}
-    return {"strategy": strategy, "strategy_options": options}
-
-
-def strategy_context(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template values of the strategy panel: all strategies, the selected one and its options."""
-    strategy = values.get("strategy", DEFAULT_STRATEGY)
-    strategy = strategy if strategy in STRATEGIES else DEFAULT_STRATEGY
-    return {
-        "strategy": strategy,
-        "strategies": list(STRATEGIES),
-        "about": (STRATEGIES[strategy].__doc__ or "").strip().partition("\n")[0],
-        "options": build_fields(STRATEGIES[strategy].Config, OPTION, _own_options(values, strategy)),
-    }
-
-
-def _own_options(values: Mapping[str, str], strategy: str) -> Mapping[str, str]:
-    """Drop options shown for another strategy, since equal names have other defaults."""
-    if values.get(_OPTIONS_OF, strategy) == strategy:
-        return values
-    return {name: value for name, value in values.items() if not name.startswith(OPTION)}
 
 
 def _fields(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Iterator[Field]:
@@ -166,7 +149,7 @@ def _fields(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Iterator[F
 
 
 def _field(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Field:
-    kind = "choice" if "enum" in spec else _KINDS.get(spec.get("type", ""), "text")
+    kind = "choice" if "enum" in spec else "weights" if _is_ensemble(spec) else _KINDS.get(spec.get("type", ""), "text")
     choices = _choices(kind, spec, defs)
     note = re.sub(r"\bNone\b", "empty", spec.get("description", "")).replace("``", "")
     if kind == "list" and choices:
@@ -198,10 +181,13 @@ def _resolve(spec: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in spec:
         definition: dict[str, Any] = defs.get(str(spec["$ref"]).rpartition("/")[2], {})
         return definition
-    for option in spec.get("anyOf", ()):
-        if option.get("type") != "null":
-            return _resolve(option, defs)
-    return spec
+    alternatives = [option for option in spec.get("anyOf", ()) if option.get("type") != "null"]
+    return spec if _is_ensemble(spec) or not alternatives else _resolve(alternatives[0], defs)
+
+
+def _is_ensemble(spec: Mapping[str, Any]) -> bool:
+    """Return True for ``PolicyWeights``: a name, or an object of names and weights."""
+    return [option.get("type") for option in spec.get("anyOf", ())][:2] == ["string", "object"]
 
 
 def _parse(field: Field, text: str) -> Any:
@@ -210,7 +196,32 @@ def _parse(field: Field, text: str) -> Any:
             return text == "on"
         case "integer" | "number" if text:
             return parse_number(field.kind, text)
-        case "list":
-            return [part.strip() for part in text.split(",") if part.strip()]
+        case "list" if not text.startswith("["):
+            return [part for part in re.split(r"[\s,]+", text) if part]
+        case "weights" if text:
+            return _parse_weights(text, field.name)
+        case "list" | "json" if text:
+            try:
+                return parse(text.encode())
+            except InvalidInputError:
+                return text
         case _:
             return text or None
+
+
+def _parse_weights(text: str, where: str) -> str | dict[str, Any]:
+    """Return a policy name, or for several, as in ``small=3, big``, their weights.
+
+    Raises:
+        InvalidInputError: A policy is named twice.
+    """
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if len(entries) == 1 and "=" not in entries[0]:
+        return entries[0]
+    weights: dict[str, Any] = {}
+    for name, equals, weight in (entry.partition("=") for entry in entries):
+        weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
+    if len(weights) < len(entries):
+        detail = FieldError("names a policy twice: expected each policy once", where=where)
+        raise InvalidInputError(f"The {where} is not valid: {detail}", field_errors=(detail,))
+    return weights

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from email import message_from_bytes, policy
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs
-from uuid import uuid4
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Request
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from service.dashboard.pages import page
 from speciate.domain.budget import beyond_reason
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import place_of, validation_message
 from speciate.domain.values import storable
 from speciate.loopback import from_own_page
-from speciate.storage.catalog import Catalog
 
 _MAX_FIELDS: Final = 500
-_MAX_NAMES: Final = 500
 
 
 @dataclass(frozen=True)
@@ -151,8 +147,8 @@ def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object]
 def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     if isinstance(error, ValidationError):
         details = tuple(
-            FieldError(validation_message(dict(each)), where=".".join(str(part) for part in each["loc"]))
-            for each in error.errors(include_url=False, include_input=False)
+            FieldError(validation_message(each), where=place_of(each))
+            for each in map(dict[str, Any], error.errors(include_url=False, include_input=False))
         )
         return FormErrors("Invalid values", "Correct these fields:", details)
     return FormErrors(error.title, str(error), error.field_errors if isinstance(error, InvalidInputError) else ())
@@ -161,20 +157,3 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
 def idempotency_key(values: Mapping[str, str]) -> str | None:
     """Return the key by which a form that is sent twice creates one object."""
     return f"form:{values['key'][:100]}" if values.get("key") else None
-
-
-def form_page(
-    request: Request, catalog: Catalog, kind: str, values: Mapping[str, str], errors: FormErrors | None, **choices: Any
-) -> Response:
-    """Render the form of a run, tournament or campaign with the names that its fields suggest."""
-    policies = [version.definition for version in catalog.policies(limit=_MAX_NAMES).items]
-    context = {
-        "values": values,
-        "errors": errors,
-        "policies": list(dict.fromkeys(policy.slug for policy in policies)),
-        "methods": sorted({policy.training_method for policy in policies if policy.training_method}),
-        "sets": [problem_set.slug for problem_set in catalog.problem_sets(limit=100).items],
-        "key": values.get("key") or uuid4().hex,
-        **choices,
-    }
-    return page(request, f"new_{kind}.html", 200 if errors is None else 422, **context)

@@ -110,6 +110,12 @@ def validation_message(detail: Mapping[str, Any]) -> str:
             return str(detail["msg"])
 
 
+def place_of(detail: Mapping[str, Any]) -> str:
+    """Return the path of an entry of ``ValidationError.errors()``; a check across fields names it in its error."""
+    stated = getattr((detail.get("ctx") or {}).get("error"), "where", "")
+    return ".".join(str(part) for part in detail["loc"]) or stated
+
+
 def shorten(value: object) -> str:
     try:
         text = repr(value)

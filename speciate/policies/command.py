@@ -30,7 +30,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import REFUSED, Completion
 from speciate.domain.values import MAX_PROGRAM_BYTES, Value
 from speciate.policies.agent_output import AgentOutput, read_output
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import PROMPTS, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.mutators.answers import shown
 from speciate.policies.request_fields import joined, one_each
 from speciate.ports.interruption import interrupted
@@ -331,4 +331,9 @@ def _text_of(folder: Path, name: str) -> str | None:
         return None
 
 
-KIND: Final = PolicyKind(CommandPolicy, "a program on this machine that reads prompts, such as a coding agent")
+KIND: Final = PolicyKind(
+    CommandPolicy,
+    CommandOptions,
+    "a program on this machine that reads prompts, such as a coding agent",
+    fields=PROMPTS,
+)

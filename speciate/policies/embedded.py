@@ -14,8 +14,9 @@ from typing import Final, Self
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.egress.network import AllowedNetworks
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind
+from speciate.policies.kind import MODEL, STANDALONE, ClientContext, PolicyKind
 from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.settings import SERVE_TOKEN_VARIABLE, secret_of
 
@@ -80,5 +81,9 @@ class InferenceServerPolicy:
 
 
 KIND: Final = PolicyKind(
-    InferenceServerPolicy, "a checkpoint of the inference server beside the service", takes_key=True
+    InferenceServerPolicy,
+    OpenAICompatibleOptions,
+    "a checkpoint of the inference server beside the service",
+    fields=MODEL,
+    takes_key=True,
 )

@@ -48,6 +48,15 @@ STANDALONE: Final = ClientContext(commands=(ANY_COMMAND,))
 """Context of a program without an installation: public addresses and loopback, no stored keys, any command."""
 
 
+ANSWERS: Final = frozenset({"answers_per_rollout"})
+PROMPTS: Final = ANSWERS | {
+    *("training_method", "edit_format", "prompt_style", "prompt_tokens", "sampling", "timeout_s", "price")
+}
+MODEL: Final = PROMPTS | {"model", "checkpoint_digest", "prompt_format", "codec"}
+ENDPOINT: Final = MODEL | {"base_url", "api_key_env"}
+"""Fields of a policy that a kind may read."""
+
+
 @dataclass(frozen=True)
 class PolicyKind:
     """Declare a kind of policy; its module calls the declaration ``KIND``."""
@@ -55,8 +64,12 @@ class PolicyKind:
     client: Callable[[Policy, ClientContext], PolicyClient]
     """Build the client without contacting anything. Raises ``InvalidInputError`` if the registration lacks a field that
     the kind needs, or an option is invalid."""
+    options: type[Value]
+    """Options of the client."""
     summary: str
     """Noun phrase that the command line and the form show."""
+    fields: frozenset[str] = frozenset()
+    """Fields of a policy that it reads besides name, kind, description and options."""
     takes_key: bool = False
     """True if an API key may be stored for its endpoint."""
     reads_prompts: bool = True

@@ -20,7 +20,7 @@ from speciate.policies.endpoint_check import EndpointCheck, EndpointUnhealthyErr
 from speciate.policies.guides import check_guide, constraint_of
 from speciate.policies.http_endpoint import BROKEN, OTHER_SERVICE, HttpEndpoint, PromptRefusedError, TransientError
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import ENDPOINT, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.policies.openai_wire import (
     ErrorInResponseError,
@@ -298,4 +298,10 @@ def _with(result: SampleResult, lost: Billed) -> SampleResult:
     )
 
 
-KIND: Final = PolicyKind(OpenAICompatible, "a model behind an endpoint that speaks the OpenAI protocol", takes_key=True)
+KIND: Final = PolicyKind(
+    OpenAICompatible,
+    OpenAICompatibleOptions,
+    "a model behind an endpoint that speaks the OpenAI protocol",
+    fields=ENDPOINT,
+    takes_key=True,
+)

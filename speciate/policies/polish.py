@@ -12,7 +12,7 @@ from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.mutators.answers import shown
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -79,5 +79,10 @@ class Polisher:
 
 
 KIND: Final = PolicyKind(
-    Polisher, "a numerical optimizer of the numbers in programs, without a model", reads_prompts=False, immediate=True
+    Polisher,
+    PolishOptions,
+    "a numerical optimizer of the numbers in programs, without a model",
+    fields=ANSWERS,
+    reads_prompts=False,
+    immediate=True,
 )

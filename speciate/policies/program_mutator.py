@@ -13,7 +13,7 @@ import numpy as np
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.mutators.answers import shown
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -64,5 +64,10 @@ class ProgramMutator:
 
 
 KIND: Final = PolicyKind(
-    ProgramMutator, "random edits of programs, without a model and an endpoint", reads_prompts=False, immediate=True
+    ProgramMutator,
+    ProgramMutatorOptions,
+    "random edits of programs, without a model and an endpoint",
+    fields=ANSWERS,
+    reads_prompts=False,
+    immediate=True,
 )

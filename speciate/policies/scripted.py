@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import MODEL, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _NUMBER: Final = "{number}"
@@ -81,4 +81,6 @@ def _hashed(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:8]) >> 11
 
 
-KIND: Final = PolicyKind(ScriptedPolicy, "answers from a script, for tests and replays", immediate=True)
+KIND: Final = PolicyKind(
+    ScriptedPolicy, ScriptedOptions, "answers from a script, for tests and replays", fields=MODEL, immediate=True
+)

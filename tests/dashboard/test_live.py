@@ -23,7 +23,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
 from tests.dashboard import samples
-from tests.dashboard.conftest import Site, Visitor, visiting
+from tests.dashboard.conftest import Site, Visitor, assert_accessible, visiting
 from tests.dashboard.round_robin import round_robin
 from tests.support.http_server import WAIT_S, wait_for
 from workers import tasks
@@ -311,12 +311,12 @@ def test_the_run_form_keeps_its_values_and_starts_a_run(visitor: Visitor, site: 
     with page.expect_navigation():
         page.locator("[name=strategy]").select_option("sequential_revision")
     expect(page.locator("[name=seed]")).to_have_value("77")
-    page.locator("[name='option.chains']").fill("many")
-    page.locator("[name=evaluations]").fill("30")
+    page.locator("[name='strategy_options.chains']").fill("many")
+    page.locator("[name='budget.evaluations']").fill("30")
     page.get_by_role("button", name="Start run").click()
     expect(page.get_by_role("alert")).to_contain_text("chains")
-    expect(page.locator("[name='option.chains']")).to_have_value("many")
-    page.locator("[name='option.chains']").fill("3")
+    expect(page.locator("[name='strategy_options.chains']")).to_have_value("many")
+    page.locator("[name='strategy_options.chains']").fill("3")
     page.get_by_role("button", name="Start run").click()
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
     spec = site.stores.runs.list(limit=1).items[0].spec
@@ -349,26 +349,20 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, site: Site) -> N
     visitor.go("/tournaments/new")
     page.locator("[name=slug]").fill("No Slug")
     page.locator("[name=problems]").fill("variant-0")
-    page.get_by_role("button", name="Declare tournament").click()
+    page.get_by_role("button", name="Review tournament").click()
     expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
     visitor.errors = [each for each in visitor.errors if "422" not in each]
     page.locator("[name=slug]").fill("from-a-page")
     page.locator("[name=problems]").fill("variant-0\nvariant-1")
-    for row, name in enumerate(("left", "right")):
-        page.locator(f"[name=name{row}]").fill(name)
-        page.locator(f"[name=policy{row}]").fill(name)
-        page.locator(f"[name=method{row}]").fill(f"by-{name}")
-        page.locator(f"[name=training_seed{row}]").fill("3")
-    page.get_by_text("Entrants 7 to 16").click()
-    expect(page.get_by_label("Training seed").last).to_be_visible()
-    page.locator("[name=seeds]").fill("0-1")
-    page.get_by_role("button", name="Declare tournament").click()
+    page.locator("[name=policies]").fill("left right")
+    page.locator("[name='budget.evaluations']").fill("12")
+    page.locator("[name=seeds]").fill("2")
+    page.get_by_role("button", name="Review tournament").click()
+    expect(page.locator("main")).to_contain_text("2 problems cannot decide any comparison")
+    assert_accessible(page)
+    page.get_by_role("button", name="Start 16 runs").click()
     expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
-    declared = site.stores.tournaments.get("from-a-page")
-    assert declared.planned == 8
-    assert [(e.method, e.training_seed) for e in declared.declaration.entrants] == [("by-left", 3), ("by-right", 3)]
-    notice = page.locator("[data-part=progress]")
-    expect(notice).to_contain_text("1 paired training seed cannot show a difference between methods")
+    assert site.stores.tournaments.get("from-a-page").planned == 16
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
 
@@ -381,14 +375,16 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, site: Site) -> Non
     page.locator("[name=policy]").fill("left")
     page.locator("[name=problems]").fill("variant-0\nvariant-1")
     page.locator("[name=evaluations]").fill("63")
-    page.get_by_role("button", name="Declare campaign").click()
+    page.get_by_role("button", name="Start campaign").click()
     expect(page.locator("#wrong-evaluations")).to_contain_text("expected at least 64")
     visitor.errors = [each for each in visitor.errors if "422" not in each]
     expect(page.locator("[name=problems]")).to_have_value(re.compile("variant-0\\s+variant-1"))
     page.locator("[name=evaluations]").fill("64")
-    page.locator("[name=strategy]").select_option("vector_evolution")
-    page.locator("[name='option.min_elites']").fill("5")
-    page.get_by_role("button", name="Declare campaign").click()
+    page.get_by_role("heading", name="Advanced").click()
+    with page.expect_navigation():
+        page.locator("[name=strategy]").select_option("vector_evolution")
+    page.locator("[name='strategy_options.min_elites']").fill("5")
+    page.get_by_role("button", name="Start campaign").click()
     expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
     declared = site.stores.campaigns.get("from-a-form").declaration
     assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
@@ -414,7 +410,7 @@ def test_forms_of_other_sites_are_refused(site: Site) -> None:
 
 
 def test_a_form_sent_twice_starts_one_run(site: Site) -> None:
-    form = {"problem": "one-number", "policy": "mutator", "evaluations": "5", "key": "twice"}
+    form = {"problem": "one-number", "policy": "mutator", "budget.evaluations": "5", "key": "twice"}
     with httpx.Client(base_url=site.url, headers={"Origin": site.url}, trust_env=False, timeout=WAIT_S) as http:
         first, second = (http.post("/runs", data=form).headers["location"] for _ in range(2))
     assert first == second

@@ -301,9 +301,9 @@ def test_names_of_ten_thousand_characters_are_refused_with_a_short_page(site: Si
     toml = f'slug = "long"\ntitle = "{name}"\nkind = "cases"\n'
     forms = {
         "/problems": {"toml": toml},
-        "/runs": {"problem": name, "policy": name, "evaluations": name},
+        "/runs": {"problem": name, "policy": name, "budget.evaluations": name},
         "/policies": {"slug": name, "base_url": name, "model": name, "kind": name, "timeout_s": name},
-        "/tournaments": {"slug": name, "problems": name, "name0": name, "policy0": name, "seeds": name},
+        "/tournaments": {"slug": name, "problems": name, "policies": name, "seeds": name},
     }
     headers = {"Accept": "text/html", "Origin": site.url}
     with httpx.Client(base_url=site.url, headers=headers, trust_env=False, timeout=WAIT_S) as http:

@@ -61,7 +61,7 @@ def test_a_refused_test_of_a_policy_keeps_the_form(visitor: Visitor) -> None:
         def refuse(route: Route, *, status: int = status, body: str = body) -> None:
             route.fulfill(status=status, content_type="text/html", body=body)
 
-        page.route("**/policies/new", refuse, times=1)
+        page.route("**/policies/test", refuse, times=1)
         page.get_by_role("button", name="Test").click()
         expect(page.get_by_role("alert")).to_have_text(message)
         expect(page.get_by_role("alert")).to_be_focused()
@@ -78,13 +78,15 @@ def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, site:
     page = plain_visitor.page
     plain_visitor.go("/policies/new?kind=program_mutator")
     page.locator("[name=slug]").fill("plainly")
-    page.locator("[name=options]").fill("sigma_low=0.1\nsigma=2")
+    expect(page.locator("[name=base_url], [name=api_key], [name='sampling.temperature']")).to_have_count(0)
+    page.get_by_role("heading", name="Advanced").click()
+    page.locator("[name='options.sigma_low']").fill("much")
     page.get_by_role("button", name="Test").click()
-    expect(page.locator("#wrong-options")).to_contain_text("sigma: no such option")
-    page.locator("[name=options]").fill("sigma_low=0.1")
+    expect(page.locator("[id='wrong-options.sigma_low']")).to_contain_text("number")
+    page.locator("[name='options.sigma_low']").fill("0.1")
     page.get_by_role("button", name="Test").click()
     expect(page.get_by_role("status")).to_contain_text("program_mutator needs no endpoint")
-    expect(page.locator("[name=options]")).to_have_value("sigma_low=0.1")
+    expect(page.locator("[name='options.sigma_low']")).to_have_value("0.1")
     page.get_by_role("button", name="Register policy").click()
     expect(page).to_have_url(re.compile(r"/policies/plainly@1$"))
     page.get_by_role("button", name="Ping").click()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from anyio import to_thread
@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
-from service.dashboard.forms import FormDep, FormErrors, form_errors, form_page, idempotency_key, require_confirmation
+from service.dashboard.forms import FormDep, idempotency_key, require_confirmation
 from service.dashboard.live import LivePart, Seen
+from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes, strategies
 from service.dashboard.pages import fragment, page
 from service.dashboard.parameters import Text
 from service.dashboard.routes.declarations import (
@@ -30,7 +30,6 @@ from service.dashboard.routes.declarations import (
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from speciate.domain.campaign import MAX_SLICES, Campaign, waits_for_grant
 from speciate.domain.errors import SpeciateError
-from speciate.domain.run import PolicyOptions
 from speciate.runs.declarations import pin_campaign
 from speciate.schema.declarations import CampaignRecord
 
@@ -38,32 +37,32 @@ router = APIRouter(include_in_schema=False, prefix="/campaigns")
 
 _MAX_DECISIONS: Final = 40
 _MAX_PROBLEMS: Final = 300
-_BY_HAND: Final = ("slug", "title", "problems", "policy", "mutator", "strategy", "strategy_options")
-"""Fields of a campaign that the template has itself."""
 
 
-@router.get("/new")
-def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    return _page(request, dashboard, dict(request.query_params), None)
-
-
-@router.post("/new")
-def update_form(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Show the form with the options of another strategy; its problems may not fit in a URL."""
-    return _page(request, dashboard, form.fields, None)
+FORM: Final = ModelForm(
+    path="/campaigns",
+    title="Declare a campaign",
+    button="Start campaign",
+    lead="Many problems, one policy, one budget, spent where a new target is likeliest. The campaign starts at once.",
+    models=(Campaign,),
+    first=("slug", "policy", "mutator", "evaluations", "problems"),
+    notes={"problems": PROBLEMS_NOTE},
+    plug_ins=strategies(Campaign.model_fields["strategy"].default),
+)
+add_form_routes(router, FORM)
 
 
 @router.post("")
 def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     values, store = form.fields, dashboard.stores.campaigns
     try:
-        body = _read_form(values)
+        body = FORM.read(values)
         declared = Campaign.model_validate(body)
         pinned = pin_campaign(declared, dashboard.stores.catalog)
         require_confirmation(values, body, pinned.doubt)
         declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=idempotency_key(values))
     except (SpeciateError, ValidationError) as error:
-        return _page(request, dashboard, values, form_errors(error))
+        return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/campaigns/{store.get(declared_id).slug}", 303)
 
 
@@ -141,34 +140,3 @@ def _charts(dashboard: DashboardContext, record: CampaignRecord) -> Sequence[Cha
         steps = dashboard.stores.campaigns.learning_steps(record.id)
         charts += [learning_chart(name, steps) for name in LEARNING_CHARTS]
     return charts
-
-
-def _page(
-    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
-) -> Response:
-    fields = [field for field in build_fields(Campaign, "", values) if field.name not in _BY_HAND]
-    learning = [field for field in fields if field.name.startswith("learning")]
-    return form_page(
-        request,
-        dashboard.stores.catalog,
-        "campaign",
-        values,
-        errors,
-        # Those of its own, such as the evaluations, before those that runs have, too.
-        counts=sorted(
-            (field for field in fields if field not in learning),
-            key=lambda field: field.name in PolicyOptions.model_fields,
-        ),
-        learning=learning,
-        learns=any(field.changed for field in learning),
-        **strategy_context(values),
-    )
-
-
-def _read_form(values: Mapping[str, str]) -> dict[str, Any]:
-    # A default is left out, because it depends on other fields: a shared learner serves one problem at a time.
-    return {
-        **read_values(Campaign, "", values),
-        **read_strategy(values),
-        "problems": values.get("problems", "").split(),
-    }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
@@ -16,42 +13,26 @@ from pydantic import ValidationError
 from service.api.runs import start_submitted
 from service.api.schemas import RunSubmission
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import (
-    DEFAULT_STRATEGY,
-    OPTION,
-    Field,
-    build_fields,
-    form_values,
-    parse_number,
-    read_strategy,
-    read_values,
-    strategy_context,
-)
-from service.dashboard.forms import FormDep, FormErrors, form_errors, form_page, idempotency_key, require_confirmation
-from service.dashboard.label_fields import parse_tags, read_labels
+from service.dashboard.fields import form_values
+from service.dashboard.forms import FormDep, idempotency_key, require_confirmation
+from service.dashboard.label_fields import parse_tags
 from service.dashboard.live import LivePart, Seen
+from service.dashboard.model_form import ModelForm, add_form_routes, strategies
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import Text, parse_id
 from service.dashboard.routes.visibility import visibility_from
-from speciate.domain.budget import Budget
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.errors import SpeciateError
 from speciate.domain.policy import PolicyRole
-from speciate.domain.run import RunSpec, RunState
+from speciate.domain.run import RunState
 from speciate.domain.seeds import SeedSource
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.schema.runs import RunOrder, RunRecord
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, prefix="/runs")
 
 _LIMIT = 50
-_MAX_NAMES: Final = 500
 _FIRST_BUDGET: Final = "1000"
-_BASIC: Final = re.compile(r"(problem|policy|budget)(\.|$)")
-"""Fields that the form always shows; all others are under "Advanced"."""
-
-_OPTIONAL: Final = ("mutator", "name", "tags", "seed_from", "shown")
-"""Fields that are empty by default; ``shown`` is sent by the button that shows a strategy's options."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +51,7 @@ class RunListQuery:
 RunListQueryDep = Annotated[RunListQuery, Depends()]
 
 
-@router.get("/runs")
+@router.get("")
 def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: Text = "") -> Response:
     return page(
         request,
@@ -78,11 +59,11 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDe
         **_context(dashboard, filters, cursor),
         states=[each.value for each in (*RunState, Visibility.ARCHIVED, Visibility.DELETED)],
         filters=filters,
-        stream="" if cursor else address("/live/runs", **asdict(filters)),
+        stream="" if cursor else address("/runs/live", **asdict(filters)),
     )
 
 
-@router.get("/live/runs")
+@router.get("/live")
 async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Seen = "") -> StreamingResponse:
     return dashboard.watch(
         address("runs", **asdict(filters)),
@@ -128,89 +109,44 @@ def _head(order: RunOrder, query: Mapping[str, str], *, current: bool, reverse: 
     return href, ("ascending" if ascending else "descending") if current else ""
 
 
-@router.get("/runs/new")
-def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the form with the values of the query; ``like`` names a run to copy them from."""
-    values = dict(request.query_params)
-    if like := values.pop("like", ""):
-        values = _like(dashboard, like) | values
-    return _form(request, dashboard, values, None)
+FORM: Final = ModelForm(
+    path="/runs",
+    title="Start a run",
+    button="Start run",
+    models=(RunSubmission,),
+    first=("name", "problem", "policy", "budget.evaluations", "budget.tokens", "budget.seconds", "budget.dollars"),
+    plug_ins=strategies(RunSubmission.model_fields["strategy"].default),
+    omitted=frozenset({"seeds"}),
+    notes={
+        "policy": "Proposes candidates; several with weights, such as small=3, big=1.",
+        "seed_from": "Ids of runs of the same problem, separated by blanks: RUN or RUN:front for the Pareto front,"
+        " RUN:front=N for its best N, RUN:best. Empty: the problem's seed program.",
+    },
+)
 
 
-@router.post("/runs")
+def _prepare(dashboard: DashboardContext, values: dict[str, str]) -> dict[str, str]:
+    """Copy the values of the run that the query names as ``like``."""
+    like = values.pop("like", "")
+    return {"budget.evaluations": _FIRST_BUDGET} | (_like(dashboard, like) if like else {}) | values
+
+
+add_form_routes(router, FORM, _prepare)
+
+
+@router.post("")
 def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Start the run and redirect to its page, or show the form again with the errors."""
     values = form.fields
     try:
-        run_id = _start(dashboard, values)
+        body = {"budget": {}} | FORM.read(values)
+        body["seed_from"] = [SeedSource.parse(source) for source in body.get("seed_from", ())]
+        submitted = RunSubmission.model_validate(body)
+        require_confirmation(values, body["budget"])
+        run_id = start_submitted(submitted, dashboard.stores, idempotency_key(values))
     except (SpeciateError, ValidationError) as error:
-        errors = form_errors(error)
-        if unknown := [*_unknown_names(dashboard, values)]:
-            errors = FormErrors("Invalid values", "Correct these fields:", (*errors.details, *unknown))
-        return _form(request, dashboard, values, errors)
+        return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/runs/{run_id}", 303)
-
-
-def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
-    text = {name: value.strip() for name, value in values.items()}
-    limits = read_values(Budget, "", text)
-    submitted = RunSubmission.model_validate(
-        {
-            "problem": text.get("problem", ""),
-            "policy": parse_policies(text.get("policy", ""), "policy"),
-            "mutator": parse_policies(text["mutator"], "mutator") if text.get("mutator") else None,
-            **read_values(RunSpec, "", text),
-            **read_strategy(values),
-            "budget": limits,
-            **read_labels(values),
-            "seed_from": [SeedSource.parse(source) for source in text.get("seed_from", "").split()],
-        }
-    )
-    require_confirmation(values, limits)
-    return start_submitted(submitted, dashboard.stores, idempotency_key(text))
-
-
-def _unknown_names(dashboard: DashboardContext, values: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield an error for each name of a problem or policy that does not exist."""
-    catalog = dashboard.stores.catalog
-    for field, find in (("problem", catalog.problem), ("policy", catalog.policy), ("mutator", catalog.policy)):
-        text = values.get(field, "").strip()
-        with suppress(InvalidInputError):
-            named = parse_policies(text, field) if text and field != "problem" else text
-            for name in [named] if isinstance(named, str) else named:
-                try:
-                    if name:
-                        find(name)
-                except NotFoundError as error:
-                    yield FieldError(str(error), where=field)
-
-
-def _form(
-    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
-) -> Response:
-    catalog = dashboard.stores.catalog
-    strategy = strategy_context(values)
-    parts: dict[str, list[Field]] = {"execution": []}
-    for field in build_fields(RunSpec, "", values):
-        part, dot, _ = field.name.rpartition(".")
-        if part != "budget" and not field.name.startswith("strategy"):
-            parts.setdefault(part if dot else "execution", []).append(field)
-    changed = strategy["strategy"] != DEFAULT_STRATEGY or any(values.get(name) for name in _OPTIONAL)
-    changed = changed or any(field.changed for part in (strategy["options"], *parts.values()) for field in part)
-    first = {} if values.get("tokens") else {"evaluations": _FIRST_BUDGET}
-    wrong = any(detail.where and not _BASIC.match(detail.where) for detail in (errors.details if errors else ()))
-    return form_page(
-        request,
-        catalog,
-        "run",
-        values,
-        errors,
-        **strategy,
-        parts=parts,
-        advanced=changed or wrong,
-        limits=build_fields(Budget, "", {**first, **values}),
-        problems=list(dict.fromkeys(problem.slug for problem in catalog.problems(limit=_MAX_NAMES).items)),
-    )
 
 
 def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
@@ -223,9 +159,7 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
         or (f"{record.mutator}@{record.mutator_version}" if record.mutator else ""),
         # Tags are shared with other runs; name and note belong to one run.
         "tags": " ".join(record.tags),
-        "evaluations": "",
-        **form_values(spec.pop("budget")),
-        **form_values(spec.pop("strategy_options"), OPTION),
+        "budget.evaluations": "",
         **form_values(spec),
     }
 
@@ -233,21 +167,3 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
 def _ensemble(run: RunRecord, role: PolicyRole) -> str:
     members = [member for member in run.ensembles if member.role is role]
     return ", ".join(f"{m.policy}@{m.policy_version}={str(m.weight).removesuffix('.0')}" for m in members)
-
-
-def parse_policies(text: str, where: str) -> str | dict[str, Any]:
-    """Return a policy name, or for several, as in ``small=3, big``, their weights.
-
-    Raises:
-        InvalidInputError: A policy is named twice.
-    """
-    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    if len(entries) == 1 and "=" not in entries[0]:
-        return entries[0]
-    weights: dict[str, Any] = {}
-    for name, equals, weight in (entry.partition("=") for entry in entries):
-        weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
-    if len(weights) < len(entries):
-        detail = FieldError("names a policy twice: expected each policy once", where=where)
-        raise InvalidInputError(f"The {where} is not valid: {detail}", field_errors=(detail,))
-    return weights

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import parse_number
 from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
-from service.dashboard.forms import FormDep, FormErrors, form_errors, form_page, idempotency_key, require_confirmation
+from service.dashboard.forms import FormDep, idempotency_key
 from service.dashboard.live import LivePart, Seen
+from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes
 from service.dashboard.pages import fragment, page
 from service.dashboard.parameters import Text, Word
 from service.dashboard.policy_pairs import COMPARED, compared
@@ -29,11 +29,16 @@ from service.dashboard.routes.declarations import (
     shown_charts,
 )
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from speciate.domain.errors import SpeciateError
-from speciate.domain.tournament import Metric, StoppingRule, Tournament
+from service.dashboard.tournament_plan import plan_tournament
+from speciate.domain.entrant import Named
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
+from speciate.domain.run import SearchOptions
+from speciate.domain.tournament import Tournament
+from speciate.domain.values import Value
 from speciate.runs.declarations import pin_tournament
 from speciate.schema.declarations import TournamentRecord
 from speciate.search.strategies import STRATEGIES
+from speciate.tournaments.head_to_head import head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, verdict
@@ -45,37 +50,72 @@ router = APIRouter(include_in_schema=False, prefix="/tournaments")
 MAX_ROWS: Final = 300
 _PLACED: Final = frozenset({"design", "standings", "methods", "comparisons", "matrix"})
 """Tables with a place of their own on the page."""
-FORM_ENTRANTS: Final = 16
-"""Rows of entrants: two methods with eight training runs each."""
-
-_SHOWN_ENTRANTS: Final = 6
-"""Rows that are not folded."""
-
-_MAX_PARSED_SEEDS: Final = 1001
-"""One more than a tournament may have, so that validation reports the excess."""
-
-_SEED_PART: Final = re.compile(r"[^\s,]+")
-_SEED_RANGE: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
-_ENTRANT_FIELDS: Final = ("name", "policy", "mutator", "strategy", "method", "training_seed")
 
 
-@router.get("/new")
-def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    return _page(request, dashboard, dict(request.query_params), None)
+class HeadToHead(Value):
+    """The fields of the form from which the standard head-to-head is made."""
+
+    policies: tuple[Named, ...] = Field(min_length=2, max_length=50)
+    """Two or more, the baseline first. Each enters twice: with independent answers (best_of_n), and evolved."""
+    mutator: Named | None = None
+    """Common mutator of an additional group of entrants."""
+    strategy: str = SearchOptions.model_fields["strategy"].default
+    """Strategy of the evolved entrants; best_of_n leaves them out."""
+    seeds: int = Field(default=8, ge=1, le=1000)
+    """Number of seeds; each problem and entrant has one run for every seed."""
+    declaration: str = ""
+    """Complete declaration in TOML, instead of all other fields: for entrants of other kinds, and training runs of
+    methods."""
+
+
+_DECLARED: Final[dict[str, Any]] = {
+    name: (field.annotation, field)
+    for name, field in Tournament.model_fields.items()
+    if name not in {"entrants", "baseline", "seeds"}
+}
+_Setup = create_model("Setup", __base__=HeadToHead, **_DECLARED)
+"""The form: the head-to-head with the fields of a tournament that it leaves open."""
+
+FORM: Final = ModelForm(
+    path="/tournaments",
+    title="Compare policies",
+    button="Review tournament",
+    lead="A tournament runs policies on the same problems, seeds and budget, with tests that are declared in advance.",
+    models=(_Setup,),
+    first=("slug", "policies", "budget.evaluations", "seeds", "problems"),
+    notes={"problems": PROBLEMS_NOTE, "budget.evaluations": "Evaluations of each run."},
+    choices={"strategy": tuple(STRATEGIES)},
+)
+add_form_routes(router, FORM)
 
 
 @router.post("")
 def declare_tournament(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
+    """Show what the tournament will take, and declare it once that is confirmed."""
     values, store = form.fields, dashboard.stores.tournaments
     try:
-        body = _read_form(values)
-        declared = Tournament.model_validate(body)
+        declared = Tournament.model_validate(_declaration(values))
         pinned = pin_tournament(declared, dashboard.stores.catalog)
-        require_confirmation(values, body["budget"], pinned.doubt)
+        if values.get("confirmed") != pinned.digest:
+            return FORM.page(request, dashboard, values, plan=plan_tournament(dashboard.stores, pinned))
         declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=idempotency_key(values))
     except (SpeciateError, ValidationError) as error:
-        return _page(request, dashboard, values, form_errors(error))
+        return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/tournaments/{store.get(declared_id).slug}", 303)
+
+
+def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
+    if text := values.get("declaration", "").strip():
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            detail = FieldError(f"is not TOML: {error}", where="declaration")
+            raise InvalidInputError(f"{detail}.", field_errors=(detail,)) from None
+    setup = _Setup.model_validate({"budget": {}} | FORM.read(values))
+    entrants, baseline = head_to_head(setup.policies, mutator=setup.mutator, strategy=setup.strategy)
+    declared = setup.model_dump(exclude=set(HeadToHead.model_fields), exclude_unset=True)
+    entered = {"entrants": [entrant.model_dump() for entrant in entrants], "baseline": baseline}
+    return {**declared, **entered, "seeds": [*range(setup.seeds)]}
 
 
 @router.get("")
@@ -227,67 +267,3 @@ def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple
         group = compared(*(row.successes[i] if row.runs[i] else None for i in (a, b)))
         groups[group].append((row.problem, *(f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))))
     return groups
-
-
-def _page(
-    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
-) -> Response:
-    folded = range(_SHOWN_ENTRANTS, FORM_ENTRANTS)
-    return form_page(
-        request,
-        dashboard.stores.catalog,
-        "tournament",
-        values,
-        errors,
-        rows=range(FORM_ENTRANTS),
-        folded=folded,
-        unfold=any(values.get(f"{part}{row}") for part in ("name", "policy") for row in folded),
-        strategies=list(STRATEGIES),
-        metrics=[metric.value for metric in Metric],
-        rules=[rule.value for rule in StoppingRule],
-    )
-
-
-def _read_form(values: Mapping[str, str]) -> dict[str, Any]:
-    text = {name: value.strip() for name, value in values.items()}
-    entrants = _read_entrants(text)
-    return {
-        "slug": text.get("slug", ""),
-        "title": text.get("title", ""),
-        "problems": text.get("problems", "").split(),
-        "entrants": entrants,
-        "baseline": text.get("baseline") or (entrants[0].get("name", "") if entrants else ""),
-        "seeds": parse_seeds(text.get("seeds", "")),
-        "budget": {n: parse_number("integer", text[n]) for n in ("evaluations", "tokens") if text.get(n)},
-        **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
-    }
-
-
-def _read_entrants(text: Mapping[str, str]) -> list[dict[str, Any]]:
-    rows = ({part: text.get(f"{part}{row}", "") for part in _ENTRANT_FIELDS} for row in range(FORM_ENTRANTS))
-    return [
-        {
-            part: parse_number("integer", value) if part == "training_seed" else value
-            for part, value in entrant.items()
-            if value
-        }
-        for entrant in rows
-        if entrant["name"] or entrant["policy"]
-    ]
-
-
-def parse_seeds(text: str) -> list[Any]:
-    """Parse seeds such as ``0-7, 12``. Other text is kept, for validation to report.
-
-    At most one seed more than a tournament may have is returned, since a short range may name any number of them.
-    """
-    seeds: list[Any] = []
-    for part in _SEED_PART.finditer(text):
-        if span := _SEED_RANGE.match(part[0]):
-            first, last = int(span[1]), int(span[2])
-            seeds += range(first, min(last + 1, first + _MAX_PARSED_SEEDS - len(seeds)))
-        else:
-            seeds.append(parse_number("integer", part[0]))
-        if len(seeds) >= _MAX_PARSED_SEEDS:
-            break
-    return seeds

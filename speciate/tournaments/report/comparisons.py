@@ -11,16 +11,27 @@ from numpy.typing import NDArray
 
 from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.entrant import Entrant
-from speciate.domain.tournament import Metric, Schedule, StoppingRule
+from speciate.domain.tournament import Metric, Schedule, StoppingRule, Tournament
 from speciate.tournaments.report.models import Amendment, Comparison, Subject, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.statistics.e_process import EProcess, e_process
+from speciate.tournaments.statistics.methods import detectable_difference
 from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
 """Sign patterns to draw if there are too many to enumerate; small levels need more."""
 _MAX_FLIPS = 1_000_000
+
+
+def problems_power(declared: Tournament) -> tuple[str, ...]:
+    """Return the difference that the fixed test over problems detects; nothing for too few problems."""
+    problems = len(declared.problems)
+    if declared.stopping is StoppingRule.E_PROCESS or declared.too_few(problems):
+        return ()
+    least = detectable_difference(problems, problems, declared.alpha, len(declared.comparisons), paired=True)
+    detect = f"{problems} problems detect, with a probability of 80 %, a difference of about {least:.2g} standard"
+    return (f"{detect} deviations of the differences between two entrants",)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,8 +17,6 @@ pytestmark = pytest.mark.servers
 
 BODY = {"problem": "toy", "budget": {"evaluations": 60}, "lanes": 1, "batch": 4, "samples_per_prompt": 2}
 
-TWO_ENTRANTS = {"seeds": "0", "name0": "a", "policy0": "scripted", "name1": "b", "policy1": "mute"}
-
 
 @pytest.fixture
 def ids(lab: Lab) -> dict[str, str]:
@@ -115,7 +113,7 @@ class _Form(HTMLParser):
         super().__init__()
         self.fields: dict[str, str] = {}
         self._select, self._taken = "", False
-        self.feed(page.partition('id="run"')[2].partition("</form>")[0])
+        self.feed(page.partition('action="/runs" class')[2].partition("</form>")[0])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -178,7 +176,7 @@ INVALID_FORMS: list[tuple[dict[str, str], str]] = [
 def test_invalid_form_keeps_its_values(lab: Lab) -> None:
     for given, told in INVALID_FORMS:
         own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-        answer = lab.api.http.post("/runs", data={"problem": "toy", "evaluations": "5", **given}, headers=own)
+        answer = lab.api.http.post("/runs", data={"problem": "toy", "budget.evaluations": "5", **given}, headers=own)
         assert answer.status_code == 422
         assert told in answer.text
         assert given.items() <= _Form(answer.text).fields.items()
@@ -186,18 +184,17 @@ def test_invalid_form_keeps_its_values(lab: Lab) -> None:
 
 def test_a_form_with_a_budget_beyond_reason_needs_a_tick(lab: Lab, ids: dict[str, str]) -> None:
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    form = {"problem": "toy", "policy": "scripted", "evaluations": "2000000"}
+    form = {"problem": "toy", "policy": "scripted", "budget.evaluations": "2000000"}
     assert 'name="confirmed"' not in lab.api.get("/runs/new").text
     refused = lab.api.http.post("/runs", data=form, headers=own)
     assert refused.status_code == 422
     assert "A budget of 2,000,000 evaluations is unusually large" in refused.text
     assert 'name="confirmed"' in refused.text
     assert lab.api.http.post("/runs", data=form | {"confirmed": "on"}, headers=own).status_code == 303
-    for path, more in (("/campaigns", {"policy": "scripted", "slice": "1000"}), ("/tournaments", TWO_ENTRANTS)):
-        declared = {"slug": "big", "problems": "toy", "evaluations": "2000000", **more}
-        refused = lab.api.http.post(path, data=declared, headers=own)
-        assert (refused.status_code, 'name="confirmed"' in refused.text) == (422, True), refused.text
-        assert lab.api.http.post(path, data=declared | {"confirmed": "on"}, headers=own).status_code == 303
+    declared = {"slug": "big", "problems": "toy", "evaluations": "2000000", "policy": "scripted", "slice": "1000"}
+    refused = lab.api.http.post("/campaigns", data=declared, headers=own)
+    assert (refused.status_code, 'name="confirmed"' in refused.text) == (422, True), refused.text
+    assert lab.api.http.post("/campaigns", data=declared | {"confirmed": "on"}, headers=own).status_code == 303
     # The API is for programs and asks nothing.
     lab.start(2_000_000)
 

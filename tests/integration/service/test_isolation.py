@@ -48,7 +48,7 @@ OPEN: Final = frozenset(
 DESCRIBED: Final = frozenset({"/v1/openapi.json"})
 """For every token."""
 PERSONAL: Final = frozenset({"/logout", "/project"})
-FORMS: Final = frozenset({"/campaigns/new"})
+FORMS: Final = frozenset({"/runs/new", "/campaigns/new", "/policies/new", "/tournaments/new"})
 """Forms whose submission changes nothing."""
 METRICS: Final = "/metrics"
 """Covers the whole installation: only the operator and the metrics token read it."""
@@ -352,9 +352,9 @@ def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
             assert answer.status_code == 404, (path, body, answer.text)
             assert not seen(world, answer, json.dumps(body)), path
     forms: dict[str, dict[str, str]] = {
-        "/runs": {"problem": str(problem), "policy": str(policy), "evaluations": "5"},
-        "/tournaments": {"slug": "mine", "problems": str(problem), "name0": "a", "policy0": str(policy),
-                         "name1": "b", "policy1": str(policy), "evaluations": "5", "seeds": "1"},
+        "/runs": {"problem": str(problem), "policy": str(policy), "budget.evaluations": "5"},
+        "/tournaments": {"slug": "mine", "problems": str(problem), "policies": f"{policy}, {uuid4()}",
+                         "budget.evaluations": "5", "seeds": "1"},
     }  # fmt: skip
     for path, form in forms.items():
         answer = ask(world, "POST", path, token, data=form)

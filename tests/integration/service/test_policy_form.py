@@ -22,7 +22,8 @@ pytestmark = pytest.mark.servers
 
 KEY = "sk-first-0123456789abcdef"
 WRONG = "sk-wrong-fedcba9876543210"
-FORM = {"slug": "hosted", "kind": "openai_compatible", "model": "m", "options": "max_retries=0"}
+FORM = {"slug": "hosted", "kind": "openai_compatible", "model": "m", "check": "on", "options.check": "on"}
+OPTION = {"options.max_retries": "0"}
 
 
 def _send(api: Api, path: str, form: dict[str, str] | None = None, token: str | None = None) -> httpx.Response:
@@ -37,11 +38,11 @@ def _send(api: Api, path: str, form: dict[str, str] | None = None, token: str | 
 def test_policy_form_checks_before_registering(api: Api) -> None:
     with openai_endpoint() as endpoint:
         endpoint.key = KEY
-        form = FORM | {"base_url": endpoint.url, "api_key": KEY}
-        tried = _send(api, "/policies/new", form)
+        form = FORM | OPTION | {"base_url": endpoint.url, "api_key": KEY}
+        tried = _send(api, "/policies/test", form)
         assert (tried.status_code, "The policy answers." in tried.text) == (200, True)
         assert f'value="{endpoint.url}"' in tried.text
-        wrong = _send(api, "/policies/new", form | {"api_key": WRONG})
+        wrong = _send(api, "/policies/test", form | {"api_key": WRONG})
         assert (wrong.status_code, "The policy endpoint cannot be used." in wrong.text) == (422, True)
         assert f'value="{endpoint.url}"' in wrong.text
         assert api.get("/v1/policies").json()["items"] == []
@@ -52,6 +53,7 @@ def test_policy_form_checks_before_registering(api: Api) -> None:
         assert stored["definition"]["options"] == {"max_retries": 0}
         # Over REST the same is the same version.
         definition = {**FORM, "base_url": endpoint.url, "options": {"max_retries": 0}}
+        del definition["check"], definition["options.check"]
         again = api.post("/v1/policies", {"definition": definition, "api_key": KEY})
         assert (again.status_code, again.json()) == (200, stored)
         assert stored["definition"]["price"] is None
@@ -73,11 +75,11 @@ def test_invalid_policy_form_shows_the_reason(api: Api) -> None:
     assert answer.status_code == 422
     assert 'id="wrong-slug"' in answer.text
     assert 'value="No Slug"' in answer.text
-    refused = _send(api, "/policies/new", FORM | {"base_url": "http://169.254.169.254/v1"})
+    refused = _send(api, "/policies/test", FORM | {"base_url": "http://169.254.169.254/v1"})
     assert 'id="wrong-base_url"' in refused.text
     assert "link-local" in refused.text
     assert api.get("/v1/policies").json()["items"] == []
-    unchecked = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
+    unchecked = FORM | {"base_url": "http://127.0.0.1:1/v1", "check": ""}
     assert _send(api, "/policies", unchecked).status_code == 303
 
 
@@ -96,8 +98,8 @@ def test_policy_form_respects_scopes_and_variables(
     tokens = {
         scope: stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
     }
-    form = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on", "api_key_env": "POLICY_KEY_X"}
-    for path in ("/policies", "/policies/new"):
+    form = FORM | {"base_url": "http://127.0.0.1:1/v1", "check": "", "api_key_env": "POLICY_KEY_X"}
+    for path in ("/policies", "/policies/test"):
         assert _send(api, path, form, tokens[Scope.READ]).status_code == 403
         told = _send(api, path, form, tokens[Scope.ADMIN])
         assert (told.status_code, "Only the operator token may send it" in told.text) == (422, True)
@@ -108,7 +110,7 @@ def test_policy_form_respects_scopes_and_variables(
     assert shown == {"0perat0r": True} | dict.fromkeys(tokens.values(), False)
     assert stores.catalog.policies().items == ()
     assert _send(api, "/policies", form, "0perat0r").status_code == 303
-    own = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
+    own = FORM | {"base_url": "http://127.0.0.1:1/v1", "check": ""}
     assert _send(api, "/policies", own, tokens[Scope.SUBMIT]).status_code == 303
 
 
@@ -120,14 +122,14 @@ def test_presets_of_providers_fill_the_form_in(api: Api) -> None:
         assert f'value="{provider.base_url}"' in filled
         assert 'value="mine"' in filled
     options = html.unescape(api.get("/policies/new?provider=anthropic").text)
-    assert 'fields={"n": null, "seed": null' in options
+    assert re.search(r'name="options.fields"[^>]*>\s*{"n": null, "seed": null', options)
     assert "Address and options are filled in" not in api.get("/policies/new?provider=nothing").text
 
 
 def test_a_preset_is_registered_as_shown(api: Api) -> None:
     page = api.get("/policies/new?provider=openai").text
-    options = html.unescape(re.search(r'name="options"[^>]*>\n?([^<]*)<', page).group(1))  # type: ignore[union-attr]
-    form = FORM | {"base_url": "https://api.openai.com/v1", "options": options.strip(), "unchecked": "on"}
+    fields = html.unescape(re.search(r'name="options.fields"[^>]*>\n?([^<]*)<', page).group(1))  # type: ignore[union-attr]
+    form = FORM | {"base_url": "https://api.openai.com/v1", "options.fields": fields.strip(), "check": ""}
     assert _send(api, "/policies", form).status_code == 303
     stored = api.get("/v1/policies/hosted").json()["definition"]["options"]
     assert stored == {"fields": {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}}

@@ -21,26 +21,23 @@ def _advanced(page: str) -> tuple[bool, str]:
     return found[1] is not None, page.replace(found[0], "")
 
 
-def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
+def test_the_form_shows_name_problem_policy_and_budget_first(lab: Lab) -> None:
     text = lab.api.get("/runs/new").text
     opened, rest = _advanced(text)
     assert not opened
-    names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
-    assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds", "dollars"]
+    names = re.findall(r'<(?:input|select)[^>]* name="([\w.]+)"', rest.partition("<main")[2])
+    limits = [f"budget.{limit}" for limit in ("evaluations", "tokens", "seconds", "dollars")]
+    assert names == ["key", "name", "problem", "policy", *limits]
     for field in build_fields(RunSpec, "", {}):
-        assert f'name="{field.name.removeprefix("budget.")}"' in text or field.name == "strategy_options"
-    for default in (
-        "adaptive_evolution, batch 16, samples per prompt 4, policy choice weights, seed 0",
-        "Default 16.",
-        "Default weights.",
-    ):
+        assert f'name="{field.name}"' in text or field.name == "strategy_options"
+    for default in ("<option selected>adaptive_evolution</option>", "Default 16."):
         assert default in text
 
 
 ADVANCED: list[str] = [
     "lanes=2",
     "strategy=best_of_n",
-    "option.population=9",
+    "strategy_options.population=9",
     "mutator=scripted",
     "tags=a",
     "novelty.near=0.9",
@@ -57,7 +54,7 @@ def test_values_other_than_the_defaults_unfold_the_form(lab: Lab) -> None:
 
 
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
-    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=adaptive_evolution&guidance.every="
+    query = "problem=toy&policy=scripted&budget.evaluations=7&lanes=4&strategy=adaptive_evolution&guidance.every="
     assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
     defaults = {"strategy": "adaptive_evolution", "lanes": 4, "batch": 16}
     assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults)}").text)[0]
@@ -65,16 +62,16 @@ def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
 
 
 ERRORS: list[tuple[dict[str, str], bool]] = [
-    ({"evaluations": "-1"}, False),
+    ({"budget.evaluations": "-1"}, False),
     ({"problem": "missing"}, False),
     ({"batch": "0"}, True),
-    ({"name": "a\nb"}, True),
+    ({"name": "a\nb"}, False),
 ]
 
 
 def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab) -> None:
     for given, unfolded in ERRORS:
-        form = {"problem": "toy", "policy": "scripted", "evaluations": "5", **given}
+        form = {"problem": "toy", "policy": "scripted", "budget.evaluations": "5", **given}
         own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
         answer = lab.api.http.post("/runs", data=form, headers=own)
         assert answer.status_code == 422, answer.text
@@ -83,7 +80,7 @@ def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab) -> None:
 
 def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
     lab.stores.catalog.add_policy(BASE)
-    form = {"problem": "toy", "policy": "base", "evaluations": "64", "learning.estimator": "entropic"}
+    form = {"problem": "toy", "policy": "base", "budget.evaluations": "64", "learning.estimator": "entropic"}
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
     answer = lab.api.http.post("/runs", data=form, headers=own)
     assert answer.status_code == 422
@@ -101,7 +98,9 @@ def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
 
 def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    page = lab.api.http.post("/runs", data={"problem": "toi", "policy": "script", "evaluations": ""}, headers=own).text
+    page = lab.api.http.post(
+        "/runs", data={"problem": "toi", "policy": "script", "budget.evaluations": ""}, headers=own
+    ).text
     for expected in ("there is no problem &#39;toi&#39;", "there is no policy &#39;script&#39;", "budget"):
         assert expected in page
     body = {"problem": "toi", "policy": "script", "budget": {"evaluations": 5}}

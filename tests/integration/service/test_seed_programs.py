@@ -98,7 +98,7 @@ def test_the_client_and_the_form_start_from_a_run(lab: Lab, front: str) -> None:
         again = client.runs.create("toy", "scripted", budget=20, idempotency_key="k", seed_from=front)
         assert client.runs.create("toy", "scripted", budget=20, idempotency_key="k", seed_from=front).id == again.id
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    form = {"problem": "toy", "policy": "scripted", "evaluations": "5", "seed_from": f"{front}:best"}
+    form = {"problem": "toy", "policy": "scripted", "budget.evaluations": "5", "seed_from": f"{front}:best"}
     started = lab.api.http.post("/runs", data=form, headers=own)
     assert started.status_code == 303
     lab.work()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -259,16 +260,35 @@ def test_versions_are_pinned(fair: Lab) -> None:
     assert [policy["name"] for policy in report_of(fair)["design"]["policies"]] == ["bad@1", "good@1"]
 
 
-def test_the_form_asks_before_it_starts_a_tournament_that_cannot_decide(fair: Lab) -> None:
-    form = {"slug": "few", "problems": "toy", "seeds": "0-1", "evaluations": "7"}
-    for i, name in enumerate(("bad", "good")):
-        form |= {f"name{i}": name, f"policy{i}": name, f"strategy{i}": "best_of_n"}
+def test_the_form_shows_what_a_tournament_takes_before_it_starts(fair: Lab) -> None:
+    form = {"slug": "few", "problems": "toy", "policies": "bad good", "seeds": "2", "budget.evaluations": "7"}
     own = {"Origin": str(fair.api.http.base_url).rstrip("/")}
     asked = fair.api.http.post("/tournaments", data=form, headers=own)
-    assert asked.status_code == 422
-    assert "1 problem cannot decide any comparison: expected at least 6." in asked.text
+    assert asked.status_code == 200
+    assert "1 problem cannot decide any comparison: expected at least 7." in asked.text
+    start = re.search(r'name="confirmed" value="(\w+)">Start 8 runs<', asked.text)
+    assert start is not None
     assert fair.api.get("/v1/tournaments").json()["items"] == []
-    assert fair.api.http.post("/tournaments", data=form | {"confirmed": "on"}, headers=own).status_code == 303
+    # Other fields than those of the plan show the new plan.
+    changed = fair.api.http.post("/tournaments", data=form | {"seeds": "3", "confirmed": start[1]}, headers=own)
+    assert "Start 12 runs" in changed.text
+    begun = fair.api.http.post("/tournaments", data=form | {"confirmed": start[1]}, headers=own)
+    assert begun.status_code == 303
+    entrants = fair.api.get("/v1/tournaments/few").json()["declaration"]["entrants"]
+    assert [entrant["name"] for entrant in entrants] == [
+        "bad-independent", "good-independent", "bad-evolved", "good-evolved",
+    ]  # fmt: skip
+
+
+def test_the_form_takes_a_whole_declaration(fair: Lab) -> None:
+    own = {"Origin": str(fair.api.http.base_url).rstrip("/")}
+    wrong = fair.api.http.post("/tournaments", data={"declaration": "slug = x"}, headers=own)
+    assert "is not TOML" in wrong.text
+    entrant = '[[entrants]]\nname = "{0}"\npolicy = "{0}"\nstrategy = "best_of_n"\n'
+    text = 'slug = "written"\nproblems = ["toy"]\nbaseline = "bad"\nbudget = { evaluations = 7 }\n'
+    text += "".join(map(entrant.format, ("bad", "good")))
+    asked = fair.api.http.post("/tournaments", data={"declaration": text}, headers=own)
+    assert "Start 16 runs" in asked.text
 
 
 def test_equal_declaration_is_the_same_tournament(fair: Lab) -> None:

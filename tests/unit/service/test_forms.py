@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
+from service.dashboard.fields import build_fields, read_values
 from service.dashboard.forms import form_errors, read_form
 from service.dashboard.pages import macro
+from service.dashboard.routes import policies, runs
 from service.dashboard.routes.policies import policy_form_errors, read_submission
-from service.dashboard.routes.tournaments import parse_seeds
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.tournament import Tournament
@@ -34,20 +34,25 @@ def test_fields_of_a_config_model_round_trip() -> None:
 
 def test_options_shown_for_another_strategy_are_dropped() -> None:
     """Both strategies have an ``exploration`` with different defaults."""
-    sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.min_elites": "5"}
+    sent = {"strategy": "vector_evolution", "strategy_options.exploration": "0.2", "strategy_options.min_elites": "5"}
     own = {"exploration": 0.2, "min_elites": 5}
-    assert read_strategy(sent) == {"strategy": "vector_evolution", "strategy_options": own}
-    assert read_strategy(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
-    assert read_strategy(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
-    fields = {
-        field.name: field.value for field in strategy_context(sent | {"options_of": "islands_map_elites"})["options"]
-    }
-    assert fields["option.exploration"] == "0.1"
-    assert {field.name: field.value for field in strategy_context(sent)["options"]}["option.exploration"] == "0.2"
-    assert read_strategy({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
-    assert (
-        strategy_context({"strategy": "nonsense"})["strategy"] == read_strategy({})["strategy"] == "adaptive_evolution"
-    )
+    assert runs.FORM.read(sent)["strategy_options"] == own
+    assert runs.FORM.read(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
+    assert runs.FORM.read(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
+    unknown = {"strategy": "nonsense", "strategy_options.a": "1"}
+    assert runs.FORM.read(unknown) == {"strategy": "nonsense", "strategy_options": {}}
+    assert runs.FORM.read({})["strategy"] == "adaptive_evolution"
+
+
+def test_a_policy_form_has_the_fields_that_its_kind_reads() -> None:
+    def names(kind: str) -> set[str]:
+        return {field.name.partition(".")[0] for field in policies.FORM.fields({"kind": kind})}
+
+    assert names("program_mutator") == {"slug", "kind", "description", "answers_per_rollout", "check", "options"}
+    assert names("external") == {"slug", "kind", "description", "check"}
+    assert {"base_url", "api_key", "sampling", "options"} <= names("openai_compatible")
+    required = [field.name for field in policies.FORM.fields({"kind": "command"}) if field.required]
+    assert required == ["slug", "kind", "options.command"]
 
 
 POLICY = {
@@ -59,7 +64,11 @@ POLICY = {
     "answers_per_rollout": "2",
     "sampling.temperature": "0.5",
     "sampling.logprobs": "on",
-    "options": 'max_retries = 2\n\nextra_body={"top_k": 20}\nbase_model=big\n',
+    "check": "on",
+    "options.check": "on",
+    "options.max_retries": "2",
+    "options.extra_body": '{"top_k": 20}',
+    "options.base_model": "big",
 }
 
 
@@ -67,7 +76,7 @@ def test_a_policy_form_becomes_a_submission_of_the_rest_api() -> None:
     found = read_submission(POLICY | {"api_key": " sk-1 "})
     assert found.api_key is not None
     assert (found.api_key.get_secret_value(), found.check) == ("sk-1", True)
-    assert not read_submission(POLICY | {"unchecked": "on"}).check
+    assert not read_submission(POLICY | {"check": ""}).check
     assert found.definition == Policy(
         slug="qwen",
         kind="openai_compatible",
@@ -90,9 +99,8 @@ def test_a_policy_form_becomes_a_submission_of_the_rest_api() -> None:
         ({"api_key": "two words"}, "api_key", "without spaces"),
         ({"api_key": "k", "api_key_env": "POLICY_KEY_X"}, "api_key", "without api_key_env"),
         ({"api_key_env": "HOME"}, "api_key_env", "begins with POLICY_KEY"),
-        ({"options": "max_retries"}, "options", "'max_retries': expected name=value"),
-        ({"options": "max_retries=1e999"}, "options", "max_retries: "),
-        ({"options": "max_tries=1"}, "options", "max_tries: no such option"),
+        ({"options.max_retries": "often"}, "options.max_retries", "integer"),
+        ({"options.extra_body": "{"}, "options.extra_body", "dictionary"),
         ({"base_url": ""}, "base_url", "such as http://127.0.0.1:8000/v1"),
         ({"model": ""}, "model", "GET /models"),
     ],
@@ -119,24 +127,6 @@ def test_forms_are_parsed_in_both_encodings() -> None:
     assert form.files == {"é.py": 'print("ü")\n'}
     with pytest.raises(InvalidInputError, match="UTF-8"):
         asyncio.run(read_form(sample_request("POST", own | kind, parts.encode("latin-1"))))
-
-
-def test_seeds_are_parsed_from_ranges_and_lists() -> None:
-    assert parse_seeds("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
-    assert (
-        len(parse_seeds("0-999999999")) == len(parse_seeds("0-999," * 30_000)) == len(parse_seeds("7 " * 5000)) == 1001
-    )
-    assert len(parse_seeds("5-1004")) == 1000
-    assert parse_seeds("x") == ["x"]
-
-
-def test_too_many_seeds_are_an_error() -> None:
-    with pytest.raises(ValidationError) as refused:
-        Tournament.model_validate({"seeds": parse_seeds("0-999 " * 30_000)})
-    assert (
-        form_errors(refused.value).for_field("seeds")
-        == "Tuple should have at most 1000 items after validation, not 1001"
-    )
 
 
 def test_form_errors_are_sentences() -> None:
