@@ -9,13 +9,12 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.suggestions import nearest
 from speciate.policies.guides import MALFORMED, constraint
-from speciate.policies.http_endpoint import HttpEndpoint
-from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
-from speciate.policies.numbers import read_number
+from speciate.policies.http_endpoint import HttpEndpoint, TransientError
+from speciate.policies.identity import WeightsIdentity, check_length, identify
+from speciate.policies.numbers import read_number, sum_of_counts
 from speciate.policies.openai_options import OpenAICompatibleOptions
-from speciate.policies.openai_wire import ModelCard, error_message, model_cards, path_of
+from speciate.policies.openai_wire import EndpointMismatchError, ModelCard, error_message, model_cards, path_of
 from speciate.policies.providers import provider_at
-from speciate.policies.queueing import sequences_at_work
 from speciate.prompts.text import bounded, printable
 
 Send = Callable[[str, str, Mapping[str, Any] | None], tuple[int, bytes]]
@@ -24,11 +23,10 @@ Send = Callable[[str, str, Mapping[str, Any] | None], tuple[int, bytes]]
 _OURS: Final = re.compile(r"-[0-9a-f]{12}$")
 _STATE: Final = re.compile(r"^vllm:lora_requests_info\{([^}\n]*)\} +([0-9.eE+]+)", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_WORK: Final = re.compile(
+    r"^(?:vllm:|speciate_serve_)num_requests_(?:running|waiting)(?:\{[^}\n]*\})? +([0-9.eE+]+)", re.MULTILINE
+)
 _MOST_SHOWN: Final = 300
-
-
-class EndpointUnhealthyError(Exception):
-    """The endpoint says that it is unhealthy, which may be temporary."""
 
 
 class EndpointCheck:
@@ -44,12 +42,15 @@ class EndpointCheck:
 
         Raises:
             EndpointMismatchError: The endpoint does not serve the policy as registered.
-            EndpointUnhealthyError: It says so.
+            TransientError: The endpoint says that it is unhealthy.
             MalformedResponseError: Its response is no list of models; that may be temporary.
         """
         status, _ = self._endpoint.query("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
-            raise EndpointUnhealthyError(f"it is unhealthy: GET /health answers {status}")
+            raise TransientError(
+                f"it is unhealthy: GET /health answers {status}",
+                remedy="See the endpoint's log, or wait until it is ready.",
+            )
         cards = self._cards()
         card = self._find(cards)
         if card is None and self._options.adapter_path is not None:
@@ -190,7 +191,7 @@ def _free_slot(cards: Sequence[ModelCard], send: Send) -> None:
 
 def _busy_adapters(metrics: str, state: Mapping[str, str]) -> set[str]:
     # The state is updated by each step: an idle server still reports the adapters of its last step.
-    if not sequences_at_work(metrics):
+    if not sum_of_counts(_WORK.findall(metrics)):
         return set()
     return {
         name for key in ("running_lora_adapters", "waiting_lora_adapters") for name in state.get(key, "").split(",")

@@ -195,14 +195,6 @@ class HttpEndpoint:
         reply = self.exchange(method, path, payload, timeout_s=timeout_s)
         return reply.status, reply.body
 
-    def metrics(self) -> str | None:
-        """Return the endpoint's metrics, empty if it has none; None if it does not answer."""
-        try:
-            status, body = self.query("GET", "/metrics", None)
-        except (TransientError, PolicyUnavailableError):
-            return None
-        return body.decode("utf-8", "replace") if status == HTTPStatus.OK else ""
-
     def unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         """Return the error that names the policy and its endpoint."""
         return PolicyUnavailableError(

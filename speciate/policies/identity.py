@@ -18,19 +18,11 @@ import httpx
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.policies.manifest import WEIGHTS, weights_digest
-from speciate.policies.openai_wire import ModelCard
+from speciate.policies.openai_wire import EndpointMismatchError, ModelCard
 from speciate.settings import is_loopback
 
 _MOST_READ_BYTES: Final = 8 << 30
 _REMEDY: Final = "Register the policy again as a new version, or serve the registered weights under that name."
-
-
-class EndpointMismatchError(Exception):
-    """The endpoint answers, but does not serve the policy as registered."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)

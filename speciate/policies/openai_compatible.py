@@ -16,24 +16,23 @@ import numpy as np
 from speciate.domain.errors import FieldError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.domain.rollout import REFUSED, Completion
-from speciate.policies.endpoint_check import EndpointCheck, EndpointUnhealthyError
+from speciate.policies.endpoint_check import EndpointCheck
 from speciate.policies.guides import check_guide, constraint_of
 from speciate.policies.http_endpoint import BROKEN, OTHER_SERVICE, HttpEndpoint, PromptRefusedError, TransientError
-from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
+from speciate.policies.identity import WeightsIdentity
 from speciate.policies.kind import ENDPOINT, STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.policies.openai_wire import (
+    EndpointMismatchError,
     ErrorInResponseError,
     MalformedResponseError,
     Reply,
-    WeightsMismatchError,
     ceilings_of,
     path_of,
     payload_of,
     read_answer,
     reported_usage,
 )
-from speciate.policies.queueing import QueueGate
 from speciate.policies.request_fields import joined, one_each
 from speciate.policies.retries import Backoff
 from speciate.policies.usage import Billed, TokenCeilings, Usage, billed
@@ -71,7 +70,6 @@ class OpenAICompatible:
         self._endpoint = HttpEndpoint(policy, url, context, self._options)
         self._backoff = Backoff(self._options.backoff_s, self._options.longest_wait_s)
         self._sleep = sleep
-        self._gate = QueueGate(self._endpoint.metrics, self._options.max_waiting)
         self._check = EndpointCheck(policy, self._options, self._endpoint)
         self._pinned = bool(policy.served or policy.checkpoint_digest or self._options.adapter_path)
         self._checking = threading.Lock()
@@ -146,15 +144,17 @@ class OpenAICompatible:
         try:
             identity = self._check.run()
         except MalformedResponseError as error:
-            message = self._endpoint.cleaned(str(error), _MOST_REFUSAL)
-            raise TransientError(message, lasting=True, remedy=OTHER_SERVICE) from None
-        except EndpointUnhealthyError as error:
-            raise TransientError(str(error), remedy="See the endpoint's log, or wait until it is ready.") from None
+            raise self._malformed(error, OTHER_SERVICE) from None
         except EndpointMismatchError as error:
-            message = self._endpoint.cleaned(str(error), 1000)
-            raise self._endpoint.unavailable(message, remedy=error.remedy) from None
+            raise self._mismatch(error) from None
         self._check_due_at = time.monotonic() + _RECHECK_S if self._pinned else math.inf
         return identity
+
+    def _malformed(self, error: MalformedResponseError, remedy: str) -> TransientError:
+        return TransientError(self._endpoint.cleaned(str(error), _MOST_REFUSAL), lasting=True, remedy=remedy)
+
+    def _mismatch(self, error: EndpointMismatchError) -> PolicyUnavailableError:
+        return self._endpoint.unavailable(self._endpoint.cleaned(str(error), _MOST_REFUSAL), remedy=error.remedy)
 
     def _check_when_due(self) -> None:
         """Check after a while, and whenever another server may have taken the endpoint's place."""
@@ -177,7 +177,8 @@ class OpenAICompatible:
             if call.cause is not None:
                 raise call.cause
             try:
-                return _with(self._attempt(request, call), lost)
+                self._check_when_due()
+                return _with(self._exchange(request, call), lost)
             except TransientError as error:
                 lasts, failure = error.lasting and str(error) == failure, str(error)
                 cost, remedy, retry_after_s = error.billed, error.remedy, error.retry_after_s
@@ -194,17 +195,6 @@ class OpenAICompatible:
                 return SampleResult((Completion(text, lost.completion, REFUSED),), lost.prompt, 0.0, lost.estimated)
             self._sleep(self._backoff.wait_s(attempts - 1, rng, retry_after_s))
         raise self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
-
-    def _attempt(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
-        self._check_when_due()
-        longest_s = self._options.longest_queue_s
-        with self._gate.slot(request.n, give_up=lambda: call.cause is not None, longest_s=longest_s) as admitted:
-            if not admitted:
-                raise call.cause or self._endpoint.unavailable(
-                    f"more than {self._options.max_waiting} sequences waited there for {longest_s:g} s",
-                    remedy="Add machines, run fewer searches at a time, or raise the option max_waiting.",
-                )
-            return self._exchange(request, call)
 
     def _exchange(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         started = time.perf_counter()
@@ -248,13 +238,9 @@ class OpenAICompatible:
         except ErrorInResponseError as error:
             raise self._endpoint.refusal(replace(reply, status=error.status), payload) from None
         except MalformedResponseError as error:
-            message = self._endpoint.cleaned(str(error), _MOST_REFUSAL)
-            remedy = BROKEN if reply.is_stream else OTHER_SERVICE
-            raise TransientError(message, lasting=True, remedy=remedy) from None
-        except WeightsMismatchError as error:
-            raise self._endpoint.unavailable(
-                str(error), remedy="Serve the registered weights, or register the served ones as the next version."
-            ) from None
+            raise self._malformed(error, BROKEN if reply.is_stream else OTHER_SERVICE) from None
+        except EndpointMismatchError as error:
+            raise self._mismatch(error) from None
         completions = tuple(
             replace(each, text=self._endpoint.cleaned(each.text, _MOST_REFUSAL))
             if each.finish_reason == REFUSED

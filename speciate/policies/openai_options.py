@@ -46,11 +46,6 @@ class OpenAICompatibleOptions(RequestFields):
     the server was started with."""
     guide: Guide | None = None
     """Constraint on the output: ``diff`` for SEARCH/REPLACE blocks, or a regex or grammar."""
-    max_waiting: int = Field(default=256, ge=1, le=1_000_000)
-    """Most sequences that may wait at the endpoint before further requests are held back; applies where its metrics
-    report the queue."""
-    longest_queue_s: float = Field(default=600.0, gt=0, le=86_400)
-    """Longest time that a request is held back."""
     stream: bool = False
     """True to request streams, for endpoints that answer long requests in no other way."""
     system_role: Literal["system", "user"] = "system"

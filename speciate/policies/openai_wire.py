@@ -68,8 +68,12 @@ class ErrorInResponseError(ValueError):
         self.status = status
 
 
-class WeightsMismatchError(ValueError):
-    """The response comes from other weights than the registered ones."""
+class EndpointMismatchError(Exception):
+    """The endpoint answers, but does not serve the policy as registered."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ def read_answer(
     Raises:
         MalformedResponseError: The body is not a completion.
         ErrorInResponseError: It states an error instead.
-        WeightsMismatchError: It states the SHA-256 of other weights than the registered ones.
+        EndpointMismatchError: It states the SHA-256 of other weights than the registered ones.
     """
     data = _response(reply)
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
@@ -223,7 +227,10 @@ def _check_weights(reported: object, registered: str | None) -> None:
     if registered is None or not isinstance(reported, str) or not reported.startswith(_WEIGHTS):
         return
     if (served := reported.removeprefix(_WEIGHTS)) != registered:
-        raise WeightsMismatchError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
+        raise EndpointMismatchError(
+            f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}",
+            "Serve the registered weights, or register the served ones as the next version.",
+        )
 
 
 def reported_usage(reply: Reply, ceilings: TokenCeilings) -> Usage:

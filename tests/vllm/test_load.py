@@ -1,71 +1,21 @@
-"""Load on vLLM: the queue stays short, and the prompts of a run share cached prefixes."""
+"""Load on vLLM: the prompts of a run share cached prefixes."""
 
 from __future__ import annotations
 
 import re
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from hashlib import sha256
 
 from speciate.domain.candidate import Evaluation
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.domain.rollout import Prompt
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.policies.queueing import waiting_sequences
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.problems.loader import bundled, load_problem
 from tests.support.openai_contract import ServedModel
 from tests.support.served_run import served_policy, served_run
-
-BOUND = 16
-
-
-@contextmanager
-def _watching(served: ServedModel) -> Iterator[list[int]]:
-    """Read the length of the queue twenty times a second."""
-    seen: list[int] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            seen.append(waiting_sequences(served.get("/metrics").text) or 0)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
-
-
-def _longest_queue(plain: ServedModel, bound: int) -> tuple[int, float]:
-    options = {"concurrency": 64, "max_waiting": bound}
-    policy = served_policy(plain.url, plain.name, sampling={"max_tokens": 100}, options=options, timeout_s=300)
-    requests = [
-        SampleRequest(Prompt("", "S00 .01 G02 .12 E22 <b9> <one>"), PolicyRole.PROPOSE, 8, seed) for seed in range(96)
-    ]
-    began = time.monotonic()
-    with _watching(plain) as seen, OpenAICompatible(policy) as client:
-        results = client.sample(requests)
-    assert all(len(result.completions) == 8 for result in results)
-    return max(seen), time.monotonic() - began
-
-
-def test_the_queue_stays_within_the_bound(plain: ServedModel) -> None:
-    for _ in range(3):  # beside other work this process may send its requests no faster than they are answered
-        unbounded, free_s = _longest_queue(plain, 1_000_000)
-        if unbounded > 5 * BOUND:
-            break
-    bounded, bound_s = _longest_queue(plain, BOUND)
-    print(f"longest queue {unbounded} in {free_s:.1f} s; with the bound {BOUND}: {bounded} in {bound_s:.1f} s")  # noqa: T201
-    assert unbounded > 5 * BOUND
-    assert bounded <= 2 * BOUND  # requests before the first reading, and between two readings
 
 
 def _counted(served: ServedModel, name: str) -> float:
