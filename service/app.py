@@ -146,7 +146,7 @@ async def _lifespan(
         asyncio.get_running_loop().run_in_executor(None, warm)
     listener = asyncio.create_task(listen(wake), name="commits")
     listener.add_done_callback(log_listener_failure)
-    rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
+    rest = asyncio.create_task(_close_unused(stores, settings.rest_s), name="rest")
     try:
         with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
             yield
@@ -159,7 +159,7 @@ async def _lifespan(
         stores.close()
 
 
-async def _close_surplus(stores: Stores, interval_s: float) -> None:
+async def _close_unused(stores: Stores, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
-        await asyncio.to_thread(stores.close_surplus)
+        await asyncio.to_thread(stores.close_unused)

@@ -85,7 +85,7 @@ class Presence:
                 announce(self._stores.redis, self._renewed())
                 if time.monotonic() - rested_at >= settings().rest_s:
                     rested_at = time.monotonic()
-                    self._stores.close_surplus()
+                    self._stores.close_unused()
 
     def _renewed(self) -> WorkerProcess:
         """Return the worker with the programs that running problems need now, which may be installed meanwhile."""

@@ -26,7 +26,6 @@ from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
 from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
 from speciate.loopback import bearer_token, from_own_page, refusal_reason, same_token
-from speciate.storage.database import track_outage
 
 OPEN_PATHS: Final = ("/healthz", "/readyz", "/v1/schemas/problem.json")
 """Paths that load balancers and editors read without a token."""
@@ -58,12 +57,6 @@ class AccessControl:
         headers = Headers(scope=scope)
         credentials = _credentials_of(scope, headers)
         scope.setdefault("state", {})
-        with track_outage() as scope["state"]["outage"]:
-            await self._enter(scope, receive, send, headers, credentials)
-
-    async def _enter(
-        self, scope: Scope, receive: Receive, send: Send, headers: Headers, credentials: Credentials
-    ) -> None:
         principal: Principal | None = None
         revalidate: Revalidation | None = None
         try:

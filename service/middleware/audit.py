@@ -50,9 +50,6 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
 
 async def _write(scope: Scope, entry: AuditEntry) -> None:
     # A failing audit log must not block or delay requests: entries it cannot store go to the process log.
-    if scope["state"]["outage"].occurred:
-        _log.error("audit entry not stored, the database is unavailable: %s", entry)
-        return
     try:
         app_state = cast("AppState", scope["app"].state.app_state)
         await to_thread.run_sync(app_state.stores.audit.write, entry)

@@ -21,13 +21,11 @@ MAX_SLICES: Final = 20_000
 
 WAITS_FOR_GRANT: Final = "waiting for its campaign to grant more evaluations"
 """Reason of a run that is paused between two grants of its campaign."""
-_FORMER_TEXT: Final = "it has spent what its campaign granted"
-"""Text that earlier versions stored."""
 
 
 def waits_for_grant(reason: str | None) -> bool:
     """Return True for the reason of a run that is paused between two grants of its campaign."""
-    return reason in {WAITS_FOR_GRANT, _FORMER_TEXT}
+    return reason == WAITS_FOR_GRANT
 
 
 class AllocationMode(StrEnum):

@@ -95,8 +95,6 @@ class Ranking:
 
         ``rewards`` are those of the first evaluation; the values of ``hidden`` objectives are left out.
         """
-        if not repeats:  # confirmed by a version that did not keep them
-            return "missed by a repeated evaluation: not confirmed"
         vectors = [repeat for repeat in repeats if not isinstance(repeat, str)]
         missed = {each.name for vector in vectors for each in self._lacks(target, vector)} - set(hidden)
         places = [(i, name) for i, name in enumerate(self.space.names) if name in missed]

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
@@ -18,7 +17,6 @@ import sqlalchemy as sa
 from pydantic_core import from_json
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.ids import uuid7
@@ -62,7 +60,7 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
     """Return an engine for the database; it connects on first use.
 
     At most ``pool_size`` connections stay open, since opening one costs more than a request, until
-    ``SurplusConnections`` closes them. ``pooled`` says that the URL leads through a pooler in transaction mode, where
+    ``Stores.close_unused`` closes them. ``pooled`` says that the URL leads through a pooler in transaction mode, where
     every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit. Behind a
     pooler, whose sessions are shared, the server does not enforce it; this process gives up a few seconds later.
     """
@@ -97,40 +95,6 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
     if statement_s and not pooled:
         _execute_on_connect(engine, f"SET statement_timeout = {math.ceil(1000 * statement_s)}")
     return engine
-
-
-class SurplusConnections:
-    """The connections in an engine's pool beyond those that its process needed lately.
-
-    PostgreSQL has a process for each connection, and its memory grows with every table and statement that it has used.
-    """
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-        self._needed = 0
-        self._earlier: sa.QueuePool | None = None
-        sa.event.listen(engine, "checkout", self._note)
-
-    def close(self) -> None:
-        """Close all unused connections if more are open than were in use at once since the last call."""
-        pool = self._pool
-        needed, self._needed = self._needed, pool.checkedout()
-        self.close_returned()
-        if pool.checkedin() + pool.checkedout() > needed:
-            self._earlier = pool
-            self._engine.dispose()
-
-    def close_returned(self) -> None:
-        """Close the connections that were in use when their pool was replaced, and have been returned since."""
-        if self._earlier is not None:
-            self._earlier.dispose()
-
-    @property
-    def _pool(self) -> sa.QueuePool:
-        return cast("sa.QueuePool", self._engine.pool)
-
-    def _note(self, *_: object) -> None:
-        self._needed = max(self._needed, self._pool.checkedout())
 
 
 class _BoundedConnection(psycopg.Connection[Any]):
@@ -217,32 +181,6 @@ def check_version(engine: sa.Engine) -> str:
     return str(version)
 
 
-@dataclass
-class Outage:
-    """Record of one request, shared by its threads: True once a call gave up on the server."""
-
-    occurred: bool = False
-
-
-_outage: Final[ContextVar[Outage | None]] = ContextVar("outage", default=None)
-
-
-@contextmanager
-def track_outage() -> Iterator[Outage]:
-    """Record in the yielded object if a call in this block gives up on the server."""
-    outage = Outage()
-    before = _outage.set(outage)
-    try:
-        yield outage
-    finally:
-        _outage.reset(before)
-
-
-def _record_outage() -> None:
-    if (outage := _outage.get()) is not None:
-        outage.occurred = True
-
-
 P = ParamSpec("P")
 S = TypeVar("S", bound="Store")
 
@@ -268,17 +206,11 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
                 return method(self, *args, **kwargs)
             except (OperationalError, InterfaceError) as error:
                 _raise_final(error)
-                away = _is_away(error)
-                if not (away or _is_conflict(error)):
+                if not (_is_away(error) or _is_conflict(error)):
                     raise
                 if time.monotonic() + delay > deadline:
-                    if away:
-                        _record_outage()
                     raise UnavailableError(f"PostgreSQL does not respond: {_first_line(error)}.") from error
                 _log.warning("PostgreSQL does not respond, retrying in %.2f s: %s", delay, _first_line(error))
-            except PoolTimeoutError:  # it has waited for a connection
-                _record_outage()
-                raise
             time.sleep(delay)
             delay = min(delay * 2, 1.0)
 

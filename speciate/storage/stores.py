@@ -21,7 +21,7 @@ from speciate.storage.access.projects import ProjectStore
 from speciate.storage.access.secrets import PolicyKeyStore, SealedSecrets
 from speciate.storage.access.tokens import TokenStore
 from speciate.storage.catalog import Catalog
-from speciate.storage.database import ScopedStore, SurplusConnections, connect
+from speciate.storage.database import ScopedStore, connect
 from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.summaries import RunSummaries
@@ -54,8 +54,6 @@ class Stores:
     engine: sa.Engine
     direct: sa.Engine
     """Engine that bypasses the pooler, for session locks; the same engine without a pooler."""
-    surplus: tuple[SurplusConnections, ...]
-    """Connections of both that are not needed."""
     redis: redis.Redis
     celery: Celery
     catalog: Catalog
@@ -86,10 +84,10 @@ class Stores:
         }
         return replace(self, **scoped | {"runs": replace(scoped["runs"], own=own)})
 
-    def close_surplus(self) -> None:
-        """Close the database connections that this process did not need since the last call."""
-        for surplus in self.surplus:
-            surplus.close()
+    def close_unused(self) -> None:
+        """Close the database connections that are not in use: each has a process of PostgreSQL, whose memory grows."""
+        for engine in {self.engine, self.direct}:
+            engine.dispose()
 
     def after_fork(self) -> None:
         """In a forked process, give up the database connections of its parent: two processes must never share one."""
@@ -97,8 +95,6 @@ class Stores:
             engine.dispose(close=False)
 
     def close(self) -> None:
-        for surplus in self.surplus:
-            surplus.close_returned()
         self.engine.dispose()
         self.direct.dispose()
         self.redis.close()
@@ -129,7 +125,6 @@ def open_stores(
     return Stores(
         engine=engine,
         direct=direct,
-        surplus=tuple(map(SurplusConnections, {engine, direct})),
         redis=messages.redis,
         celery=messages.celery,
         catalog=Catalog(engine),
@@ -143,7 +138,7 @@ def open_stores(
         tournaments=TournamentStore(engine, summaries=RunSummaries(engine), results=TournamentResults(engine)),
         campaigns=CampaignStore(engine),
         tokens=TokenStore(engine),
-        audit=AuditLog(engine),
+        audit=AuditLog(engine, retry_for_s=0.5),  # an entry that cannot be stored goes to the log at once
         projects=ProjectStore(engine),
         webhooks=WebhookStore(engine, sealer),
         secrets=SealedSecrets(engine, sealer),

@@ -306,7 +306,6 @@ def test_audit_does_not_wait_for_an_unavailable_database(
 ) -> None:
     app_state = api.app.state.app_state
     app_state.stores.catalog.retry_for_s = 0.2
-    app_state.stores.audit.retry_for_s = 15.0
     problem = toy_problem().model_dump(mode="json")
     allow(False)
     before = time.monotonic()
@@ -318,11 +317,7 @@ def test_audit_does_not_wait_for_an_unavailable_database(
     assert "PostgreSQL does not respond" in page.text
     assert time.monotonic() - before < 10
     allow(True)
-    lost = [
-        record.getMessage()
-        for record in caplog.records
-        if "audit entry not stored, the database is unavailable" in record.getMessage()
-    ]
+    lost = [record.getMessage() for record in caplog.records if "audit entry not stored" in record.getMessage()]
     assert [("POST /v1/problems" in line, "POST /problems'" in line) for line in lost] == [(True, False), (False, True)]
     fields = ("principal='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
     for line in lost:
