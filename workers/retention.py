@@ -89,8 +89,7 @@ def purge_deleted(stores: Stores, purge_days: float) -> int:
 def prune_runs(stores: Stores, retain_days: float) -> int:
     retention, now = RetentionStore(stores.engine), datetime.now(UTC)
     runs = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
-    for _ in retention.prune(runs, now):
-        pass
+    retention.prune(runs, now)
     if runs:
         _log.warning("pruned %d runs that ended more than %g days ago", len(runs), retain_days)
     return len(runs)

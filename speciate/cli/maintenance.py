@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
-from rich.progress import Progress
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
@@ -15,7 +14,7 @@ from speciate.local.servers import connected_stores
 from speciate.settings import load_settings
 from speciate.storage.database import check_version
 from speciate.storage.runs.purge import PurgeStore
-from speciate.storage.runs.retention import UNSUCCESSFUL, PrunableRun, RetentionStore
+from speciate.storage.runs.retention import UNSUCCESSFUL, PrunableRun
 
 app = command_group()
 secrets_app = command_group()
@@ -99,7 +98,8 @@ def prune_command(
         if pruned:
             remedy = "Pass --yes to confirm, or --dry-run to preview."
             confirm("Delete this permanently?", yes=yes, as_json=as_json, remedy=remedy)
-            _prune(retention, runs, now)
+            with output.console(stderr=True).status("Pruning …"):
+                retention.prune(runs, now)
             if entries:
                 entries = stores.audit.delete_old(audit_before, "prune")
             if deleted_before is not None:
@@ -143,15 +143,6 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:,.3g} GB"
-
-
-def _prune(retention: RetentionStore, prunable: tuple[PrunableRun, ...], now: datetime) -> None:
-    console = output.console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("Pruning", total=sum(run.candidates for run in prunable))
-        for texts in retention.prune(prunable, now):
-            progress.advance(task, texts)
-        progress.update(task, completed=sum(run.candidates for run in prunable))
 
 
 @secrets_app.command("renew", epilog=examples("SPECIATE_SECRET_KEY=new,old speciate secrets renew"))

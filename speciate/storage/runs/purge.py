@@ -1,4 +1,4 @@
-"""Remove what was deleted long ago, in small transactions; an interrupted pass continues with the next one."""
+"""Remove what was deleted long ago, each object in one transaction; an interrupted pass continues with the next one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ SQL = Statements(__file__)
 _DUE: Final = {"run": SQL.due_runs, "problem": SQL.due_problems, "policy": SQL.due_policies}
 """Runs first: problems and policies wait for them."""
 _REMOVE: Final = {"run": SQL.remove_run, "problem": SQL.remove_problem, "policy": SQL.remove_policy}
-# Tables that grow with a run, with an indexed column that counts, and the length of a step.
-_COUNTED: Final = (("candidates", "number", 1000), ("rollouts", "batch", 100), ("events", "seq", 1000))
 _SKEW_S: Final = 3600.0
 
 
@@ -43,38 +41,11 @@ class PurgeStore(RetentionStore):
         removed = 0
         for kind in _DUE:
             for each in self.due(before, kind):
-                if kind == "run" and not self._empty(each, before):
-                    continue
                 removed += self._remove(kind, each, before, principal)
         if removed:
             orphans, since = self._rows(SQL.orphaned_prompts), floor7(now.timestamp() - _SKEW_S)
-            for _ in self._drop_prompts(orphans, since):
-                pass
+            self._drop_prompts(orphans, since)
         return removed
-
-    def _empty(self, run_id: UUID, before: datetime) -> bool:
-        """Make a run absent and delete its large tables; return False if it was restored."""
-        if not self._claim(run_id, before):
-            return False
-        for table, column, step in _COUNTED:
-            span = self._rows(SQL.build("span", table=table, column=column), {"id": run_id})[0]
-            for start in () if span.first is None else range(span.first, span.last + 1, step):
-                window = {"id": run_id, "first": start, "end": start + step}
-                if table == "candidates":
-                    self._execute(SQL.delete_results, window)
-                self._execute(SQL.build("delete_range", table=table, column=column), window)
-        created = self._rows(SQL.created_at, {"id": run_id})[0].created_at
-        floor = floor7(created.timestamp() - _SKEW_S)
-        while self._execute(SQL.delete_work, {"id": run_id, "floor": floor}):
-            pass
-        return True
-
-    @with_retries
-    def _claim(self, run_id: UUID, before: datetime) -> bool:
-        with self._engine.begin() as connection:
-            connection.execute(SQL.lock, {"id": run_id})
-            connection.execute(SQL.make_absent, {"id": run_id, "before": before})
-            return bool(connection.execute(SQL.is_absent, {"id": run_id}).scalar_one())
 
     @with_retries
     def _remove(self, kind: str, item_id: UUID, before: datetime, principal: str) -> int:

@@ -2,12 +2,12 @@
 
 The record is the run, its counters and events, and every candidate with rewards and parents. The best candidate, and
 candidates that claimed a target or hold a cell of the archive, also keep program, completion and prompt. Every step is
-a small transaction, and an interrupted pass can be repeated.
+a transaction, and an interrupted pass can be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -25,7 +25,6 @@ SQL = Statements(__file__)
 UNSUCCESSFUL: Final = (RunState.CANCELLED, RunState.FAILED)
 """Final states without a result."""
 
-_WINDOW: Final = 1000
 _PROMPTS: Final = 500
 # Bound on the age of a rollout's id at its insertion, including clock differences between machines.
 _SKEW_S: Final = 600.0
@@ -40,7 +39,6 @@ class PrunableRun:
     state: RunState
     finished_at: datetime
     candidates: int
-    batches: int
     bytes: int
     """Stored size of its texts, without prompts, which runs share."""
 
@@ -63,38 +61,34 @@ class RetentionStore(Store):
                     state=RunState(row.state),
                     finished_at=row.finished_at,
                     candidates=row.numbers,
-                    batches=row.batches,
                     bytes=int(connection.execute(SQL.weigh, {"id": row.id}).scalar_one()),
                 )
                 for row in connection.execute(SQL.due, binds).all()
             )
 
-    def prune(self, runs: Sequence[PrunableRun], now: datetime) -> Iterator[int]:
-        """Prune runs and then unused prompts, yielding the number of deleted texts after each step."""
+    def prune(self, runs: Sequence[PrunableRun], now: datetime) -> None:
+        """Prune runs and then unused prompts."""
         for run in runs:
-            for start in range(0, run.candidates, _WINDOW):
-                window = {"id": run.run_id, "after": start, "upto": start + _WINDOW}
-                deleted = self._execute(SQL.prune_candidates, window)
-                self._execute(SQL.prune_results, window)
-                yield deleted
-            for start in range(-1, run.batches, _WINDOW // 10):
-                yield self._execute(
-                    SQL.prune_rollouts, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10}
-                )
-            self._execute(SQL.prune_seeds, {"id": run.run_id})
-            self._execute(SQL.mark_pruned, {"id": run.run_id})
+            for statement in (
+                SQL.prune_candidates,
+                SQL.prune_results,
+                SQL.prune_rollouts,
+                SQL.prune_seeds,
+                SQL.mark_pruned,
+            ):
+                self._execute(statement, {"id": run.run_id})
         unused = self._rows(SQL.unused_prompts, {"ids": [run.run_id for run in runs]})
-        yield from self._drop_prompts(unused, floor7(now.timestamp() - _SKEW_S))
+        self._drop_prompts(unused, floor7(now.timestamp() - _SKEW_S))
 
-    def _drop_prompts(self, rows: Sequence[sa.Row[Any]], since: UUID) -> Iterator[int]:
-        """Delete prompts by their digests, yielding the number of deleted ones after each step."""
+    def _drop_prompts(self, rows: Sequence[sa.Row[Any]], since: UUID) -> None:
+        """Delete prompts by their digests, few at a time: nobody can add rollouts meanwhile."""
         digests = sorted(digest for (digest,) in rows)
         for start in range(0, len(digests), _PROMPTS):
-            yield self._drop(digests[start : start + _PROMPTS], since)
+            self._drop(digests[start : start + _PROMPTS], since)
 
     @with_retries
-    def _drop(self, digests: Sequence[str], since: UUID) -> int:
+    def _drop(self, digests: Sequence[str], since: UUID) -> None:
         with self._engine.begin() as connection:
             connection.execute(SQL.limit_lock)
             connection.execute(SQL.lock_prompts)
-            return connection.execute(SQL.delete_prompts, {"digests": list(digests), "since": since}).rowcount
+            connection.execute(SQL.delete_prompts, {"digests": list(digests), "since": since})

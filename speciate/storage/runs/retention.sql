@@ -6,7 +6,7 @@ UNION SELECT best_number FROM run_progress WHERE run_id = :id AND best_number IS
 SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL AND number IN ({kept})
 
 -- due: Unpruned runs that ended before a time.
-SELECT r.id, p.slug AS problem, g.state, g.finished_at, g.numbers, g.batches
+SELECT r.id, p.slug AS problem, g.state, g.finished_at, g.numbers
 FROM run_progress g JOIN runs r ON r.id = g.run_id JOIN problems p ON p.id = r.problem_id
 WHERE g.pruned_at IS NULL AND g.state = ANY(:states) AND g.finished_at < :before ORDER BY g.finished_at
 
@@ -20,18 +20,18 @@ SELECT (
       + coalesce(pg_column_size(token_ids), 0)), 0)
     FROM rollouts WHERE run_id = :id AND id NOT IN ({kept_rollouts}))
 
--- prune_candidates: Delete the texts of a range of candidates.
+-- prune_candidates: Delete the texts of the candidates of a run.
 UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{"pruned": "the texts are gone"}'
-WHERE run_id = :id AND number > :after AND number <= :upto AND program <> '' AND number NOT IN ({kept})
+WHERE run_id = :id AND program <> '' AND number NOT IN ({kept})
 
 -- prune_results: Delete results without a program: another run would reuse them instead of evaluating it.
 DELETE FROM results x USING candidates c
-WHERE x.run_id = :id AND x.number > :after AND x.number <= :upto AND c.run_id = x.run_id AND c.number = x.number
+WHERE x.run_id = :id AND c.run_id = x.run_id AND c.number = x.number
   AND c.program = ''
 
--- prune_rollouts: Delete the texts of a range of rollouts.
+-- prune_rollouts: Delete the texts of the rollouts of a run.
 UPDATE rollouts SET completion = '', logprobs = NULL, token_ids = NULL
-WHERE run_id = :id AND batch > :after AND batch <= :upto AND completion <> '' AND id NOT IN ({kept_rollouts})
+WHERE run_id = :id AND completion <> '' AND id NOT IN ({kept_rollouts})
 
 -- prune_seeds: Delete the seed programs of a run.
 UPDATE run_seeds SET program = '' WHERE run_id = :id

@@ -67,14 +67,13 @@ def test_pruning_keeps_the_record(fair: Lab) -> None:
     assert {run.run_id for run in found} == set(ended)
     assert all(run.bytes > 0 for run in found)
     # Prompts of this very moment may still be needed by what is being inserted: seen from an hour later they are not.
-    went = sum(retention.prune(found, now + timedelta(hours=1)))
+    retention.prune(found, now + timedelta(hours=1))
 
     assert _record(fair, ended) == before
     assert retention.prunable(now + SOON, tuple(RunState)) == ()
     for old, new in zip(texts, _texts(fair), strict=True):
         stays = old.run_id == living or (old.run_id, old.number) in kept
         assert new.program == (old.program if stays else "")
-    assert went > 20
     assert 0 < len(rows_of(fair, "SELECT digest FROM prompts")) < len(prompts)
     # What lost its prompt can still be looked at, and the living run goes on.
     for rollout in fair.api.get(f"/v1/runs/{cancelled}/rollouts?limit=500").json()["items"]:
@@ -129,8 +128,7 @@ def test_pruned_results_are_not_reused(lab: Lab) -> None:
 
     first = play()
     retention, now = RetentionStore(lab.stores.engine), datetime.now(UTC)
-    for _ in retention.prune(retention.prunable(now + SOON, (RunState.COMPLETED,)), now + timedelta(hours=1)):
-        pass
+    retention.prune(retention.prunable(now + SOON, (RunState.COMPLETED,)), now + timedelta(hours=1))
     gone = {row.number for row in rows_of(lab, "SELECT number FROM candidates WHERE program = ''")}
     assert gone
     second = play()

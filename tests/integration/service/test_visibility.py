@@ -354,26 +354,13 @@ def test_purge_waits_for_its_time(lab: Lab) -> None:
     refused(lab.api.get(f"/v1/runs/{run}"), 404, "not-found")
 
 
-def test_interrupted_purge_continues_and_cannot_be_restored(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, other = ended(lab, seed=1), ended(lab, seed=2)
-    delete(lab, f"runs/{run}")
-    with monkeypatch.context() as patch:
-        patch.setattr(PurgeStore, "_execute", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            purge(lab)
-    refused(lab.api.post(f"/v1/runs/{run}:restore"), 404, "not-found")
-    assert listed(lab, "runs", visibility="all") == [str(other)]
-    assert purge(lab) == 1
-    assert not any(rows(lab, run).values())
-
-
 def test_restored_run_is_not_purged(lab: Lab) -> None:
     run = ended(lab)
     delete(lab, f"runs/{run}")
     store = PurgeStore(lab.stores.engine)
     restore(lab, f"runs/{run}")
     before = rows(lab, run)
-    assert not store._empty(run, datetime.now(UTC) + SOON)
+    assert not store._remove("run", run, datetime.now(UTC) + SOON, "test")
     assert rows(lab, run) == before
 
 
