@@ -40,10 +40,10 @@ def backup_command(
     """
     if file.exists() and not force:
         raise ConflictError(f"{file} already exists.", remedy="Choose another file, or pass --force.")
-    with available_servers(data_dir) as settings, output.console(stderr=True).status("Backing up …") as status:
+    with available_servers(data_dir) as settings, output.console(stderr=True).status("Backing up …"):
         assert settings.database_url is not None  # noqa: S101 - for the type checker
         url = settings.database_url.get_secret_value()
-        write_archive(url, file, lambda table: status.update(f"Backing up {table} …"))
+        write_archive(url, file)
         revision = revision_of(url)
     size = file.stat().st_size
     output.print_result(
@@ -76,8 +76,8 @@ def restore_command(
         assert settings.database_url is not None  # noqa: S101 - for the type checker
         url = settings.database_url.get_secret_value()
         revision = check_restorable(url, file, force=force)
-        with output.console(stderr=True).status("Restoring …") as status:
-            read_archive(url, file, lambda table: status.update(f"Restoring {table} …"))
+        with output.console(stderr=True).status("Restoring …"):
+            read_archive(url, file)
         stores = open_stores(settings)
         try:
             upgrade(stores.engine)

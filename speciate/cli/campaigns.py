@@ -34,6 +34,7 @@ app = command_group()
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
 _MAX_WATCHED: Final = 12
+_PROBLEM_COLUMNS: Final = ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached")
 
 
 @app.command(
@@ -122,11 +123,8 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
     )
     output.print_line()
     output.print_table(
-        ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
-        [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
-          p.run_id) for p in campaign.problems[:rows]],
-        empty="",
-    )  # fmt: skip
+        (*_PROBLEM_COLUMNS, "run"), [(*_problem_cells(p), p.run_id) for p in campaign.problems[:rows]], empty=""
+    )
     if len(campaign.problems) > rows:
         output.print_line(f"… and {len(campaign.problems) - rows:,} more: --rows {len(campaign.problems)}")
     output.print_line()
@@ -190,23 +188,15 @@ def _progress(record: CampaignRecord) -> str:
     return f"{spent}, {record.unlocked:,} of {_problems(record)} unlocked"
 
 
-def _watched_problems(record: CampaignRecord) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _problem_cells(problem: CampaignProblem) -> tuple[object, ...]:
+    chance, reached = percent(problem.chance), ", ".join(problem.reached)
+    return problem.problem, status(problem), f"{problem.spent:,}", problem.slices, f"{problem.gap:,}", chance, reached
 
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for column in ("problem", "status", "spent", "since target", "chance", "reached"):
-        table.add_column(column, justify="right" if column in {"spent", "since target", "chance"} else "left")
+
+def _watched_problems(record: CampaignRecord) -> RenderableType:
     # Active problems first, then by chance, closed problems last.
     ordered = sorted(record.problems, key=lambda p: (p.chance == 0, status(p) == "waiting", -p.chance))
-    for each in ordered[:_MAX_WATCHED]:
-        cells = (each.problem, status(each), f"{each.spent:,}", f"{each.gap:,}", percent(each.chance),
-                 ", ".join(each.reached))  # fmt: skip
-        table.add_row(*(Text(output.sanitize(cell)) for cell in cells), style="green" if each.unlocked else "")
-    left = len(record.problems) - _MAX_WATCHED
-    more = [Text(f"… and {left:,} more: speciate campaigns show {record.slug}", style="dim")] if left > 0 else []
-    return Group(table, *more)
+    return output.rich_table(_PROBLEM_COLUMNS, map(_problem_cells, ordered[:_MAX_WATCHED]))
 
 
 _VIEW: Final = DeclarationView["CampaignRecord"](

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import EACCES
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -81,14 +80,6 @@ PRELOADED: Final = (
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
-@dataclass(frozen=True, slots=True)
-class StartStep:
-    """A completed step of the start, with the seconds since its beginning."""
-
-    name: str
-    seconds: float
-
-
 class LocalService:
     """Start all processes, and stop them in reverse order. No process survives this one, even after SIGKILL.
 
@@ -127,8 +118,8 @@ class LocalService:
         host = self.settings.host
         return http_address(_WILDCARD_HOSTS.get(host, host), self.settings.port)
 
-    def start(self) -> Iterator[StartStep]:
-        """Start all processes, yielding each completed step."""
+    def start(self) -> Iterator[str]:
+        """Start all processes, yielding what is done next."""
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
@@ -136,25 +127,23 @@ class LocalService:
         self.settings = with_own_secret_key(self.settings)
         # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
         require_no_holder(self.settings.data_dir)
-        started = time.monotonic()
-        yield StartStep("checks", 0.0)
+        yield "Starting the servers …"
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
         self._start_servers()
         self._policy_port = find_free_port()
-        yield StartStep("servers", time.monotonic() - started)
+        yield "Starting API and workers, upgrading the schema …"
         self._start_processes()
         self._migrate()
-        yield StartStep("schema", time.monotonic() - started)
+        yield "Waiting for the API …"
         self._wait_for_api()
-        yield StartStep("api", time.monotonic() - started)
+        yield "Waiting for workers and policies …"
         if self.settings.policy_url is None:
             self._wait_for_policies()
         self._register_policies()
         self._wait_for_workers()
         announce_servers(self.settings, self.url)
         self._announced = True
-        yield StartStep("workers", time.monotonic() - started)
 
     def stop(self) -> None:
         """Stop workers and API, then the servers."""

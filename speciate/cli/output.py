@@ -15,7 +15,7 @@ from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.progress import Progress
     from rich.table import Table
 
@@ -93,17 +93,23 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     if not sys.stdout.isatty():
         _print_plain(columns, cells)
         return
+    console().print(rich_table(columns, cells), crop=False)
+
+
+def rich_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[_cell(value) for value in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for i, name in enumerate(columns):
         # Long cells wrap, except ids: they are there to be copied.
         id_width = max((len(row[i]) for row in cells if _ID.search(row[i])), default=None)
-        _add_column(table, name, overflow="fold", min_width=id_width)
+        justify: JustifyMethod = "right" if name.startswith(">") else "left"
+        table.add_column(name.removeprefix(">"), justify=justify, overflow="fold", min_width=id_width)
     for row in cells:
         table.add_row(*map(Text, row))
-    console().print(table, crop=False)
+    return table
 
 
 def _print_plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
@@ -133,10 +139,6 @@ def print_records(
 
 def _cell(value: object) -> str:
     return "" if value is None else sanitize(value)
-
-
-def _add_column(table: Table, name: str, **options: Any) -> None:
-    table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", **options)
 
 
 def progress_bars(out: Console) -> Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +17,10 @@ from speciate.embedded.binaries import find_client
 from speciate.embedded.errors import BinariesNotFoundError
 from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
 
-OnTable = Callable[[str], None]
-"""Callback with the name of each table as it is copied."""
-
-_TABLE: Final = re.compile(r'(?:dumping contents of|processing data for) table "public\.(\w+)"')
 _NEWEST_MAJOR: Final = 18
 
 
-def write_archive(url: str, path: Path, on_table: OnTable) -> None:
+def write_archive(url: str, path: Path) -> None:
     """Write a consistent snapshot of the database; the file appears when it is complete."""
     major = _major(url)
     if revision_of(url) is None:
@@ -37,8 +33,8 @@ def write_archive(url: str, path: Path, on_table: OnTable) -> None:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     try:
-        options = ["--format=custom", "--no-owner", "--no-privileges", "--verbose", f"--file={draft}"]
-        _run("pg_dump", major, [*options, f"--dbname={_address(url)}"], url, on_table)
+        options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={draft}"]
+        _run("pg_dump", major, [*options, f"--dbname={_address(url)}"], url)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -86,14 +82,14 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
     return revision
 
 
-def read_archive(url: str, path: Path, on_table: OnTable) -> None:
+def read_archive(url: str, path: Path) -> None:
     """Restore an archive into a database in one transaction, after dropping its contents."""
     major = _major(url)
     with psycopg.connect(_address(url, password=True), autocommit=True) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
-    options = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", "--verbose"]
-    _run("pg_restore", major, [*options, f"--dbname={_address(url)}", str(path)], url, on_table)
+    options = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
+    _run("pg_restore", major, [*options, f"--dbname={_address(url)}", str(path)], url)
 
 
 def _major(url: str) -> int:
@@ -104,23 +100,14 @@ def _major(url: str) -> int:
         raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from None
 
 
-def _run(program: str, major: int, arguments: Sequence[str], url: str, on_table: OnTable) -> None:
+def _run(program: str, major: int, arguments: Sequence[str], url: str) -> None:
     # The password goes into the environment: every user of the machine can read the arguments.
     environment = {**os.environ, "PGPASSWORD": sa.make_url(url).password or "", "LC_ALL": "C"}
-    command, last = [str(_program(program, major)), *arguments], ""
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            for line in process.stderr or ():
-                last = line.strip() if "error" in line or not last else last
-                if table := _TABLE.search(line):
-                    on_table(table[1])
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode != 0:
-        raise UnavailableError(f"{program} failed: {last}.")
+    done = subprocess.run(
+        [str(_program(program, major)), *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode != 0:
+        raise UnavailableError(f"{program} failed: {next(iter(done.stderr.strip().splitlines()), 'no message')}.")
 
 
 def _program(name: str, major: int) -> Path:

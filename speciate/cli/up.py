@@ -176,27 +176,13 @@ def migrate_command() -> None:
 
 
 def start_service(service: LocalService, out: Console) -> None:
+    started = time.monotonic()
     with out.status("Starting …") as status:
-
-        def show(text: str) -> None:
-            status.update(text)
-            if not out.is_terminal:  # no spinner there, and a first start may take half a minute
-                out.print(text)
-
-        seconds = 0.0
         for step in service.start():
-            seconds = step.seconds
-            if step.name in _NEXT:
-                show(_NEXT[step.name])
-    out.print(f"Started in {seconds:.1f} s.")
-
-
-_NEXT = {
-    "checks": "Starting the servers …",
-    "servers": "Starting API and workers, upgrading the schema …",
-    "schema": "Waiting for the API …",
-    "api": "Waiting for workers and policies …",
-}
+            status.update(step)
+            if not out.is_terminal:  # no spinner there, and a first start may take half a minute
+                out.print(step)
+    out.print(f"Started in {time.monotonic() - started:.1f} s.")
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from speciate.domain.problem import Problem
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.runs import RankedCandidate
 
-_MAX_COLOURED: Final = 40_000
 _MAX_ROWS: Final = 100
 
 
@@ -37,7 +36,7 @@ def _candidate_html(problem: Problem, candidate: CandidateDetail) -> str:
         state = "met" if target.name in candidate.targets else missing or "not met"
         targets.append((f"{target.name}{' (unlocks)' if target.unlock else ''}", target.rule, state))
     programs = "".join(
-        f"<details open><summary>{escape(name)}</summary>{_highlighted(name, text)}</details>"
+        f"<details open><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
         for name, text in problem.files_in(candidate.program).items()
     )
     head = f"<p><b>Candidate {candidate.number:,}</b> of run {escape(str(candidate.run_id))}</p>"
@@ -64,17 +63,3 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _highlighted(name: str, text: str) -> str:
-    """Return a program as HTML; a long text, or one in an unknown language, has no colours."""
-    from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import TextLexer, get_lexer_for_filename
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer = get_lexer_for_filename(name) if len(text) <= _MAX_COLOURED else TextLexer()
-    except ClassNotFound:
-        lexer = TextLexer()
-    return str(highlight(text, lexer, HtmlFormatter(noclasses=True, nobackground=True)))

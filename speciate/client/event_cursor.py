@@ -21,9 +21,6 @@ END: Final = "end"
 MAX_ATTEMPTS: Final = 18
 """Consecutive connections that may fail without an event: about a minute, long enough for a restart of the service."""
 
-MAX_EVENT_CHARACTERS: Final = 32 << 20
-"""Longest event to hold in memory."""
-
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _LASTING_S: Final = 10.0

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from speciate.compat.draft import MEAN, Draft, DraftRewards
-from speciate.compat.measuring import Measured
-from speciate.compat.rewards import SCORE, Directions, rewards_of
+from speciate.compat.draft import MEAN, Draft, DraftRewards, problem_of
+from speciate.compat.measuring import Score, measure
+from speciate.compat.rewards import SCORE, directions_of, rewards_of
 from speciate.domain.errors import InvalidInputError, RuleError
 from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.domain.target import Target
 from speciate.domain.values import SLUG
@@ -24,14 +25,22 @@ _MAX_NAME: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The problem that a directory amounts to."""
+    """The problem that a directory amounts to, and what its user should know about it."""
 
-    draft: Draft
-    rewards: DraftRewards
-    artifacts: Mapping[str, str]
-    """Artifacts of evaluating the initial program, by label."""
-    files: Mapping[str, str]
-    """Files of the problem by name."""
+    problem: Problem
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of the problem by name; empty if it was declared, and so nothing was evaluated. Likewise the rest."""
+    seed: Mapping[str, float] = field(default_factory=dict)
+    """Rewards of the seed program by name."""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Artifacts of evaluating the seed program, by label."""
+    remarks: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Reason for each file that is not part of the problem, by name."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.remarks, *(f"{path} is left out: it {reason}" for path, reason in self.left_out.items()))
 
 
 def adjusted(
@@ -76,8 +85,22 @@ def _limits_in(options: Sequence[str]) -> dict[str, float]:
     return limits
 
 
-def settled(measured: Measured, directions: Directions, targets: Sequence[str] = ()) -> Converted:
-    """Return the problem with the directions and targets that the user names, else those of the other system."""
+def convert(
+    draft: Draft,
+    score: Score,
+    *,
+    maximize: Sequence[str] = (),
+    minimize: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    anyway: bool = False,
+    repeat_within_s: float = 60.0,
+) -> Converted:
+    """Return the problem with the directions and targets that the user names, else those of the other system.
+
+    Names of the rewards become known when the evaluator scores the seed program; see ``measure``.
+    """
+    directions = directions_of(maximize, minimize)
+    measured = measure(draft, score, anyway=anyway, repeat_within_s=repeat_within_s)
     draft, seed, remarks = measured.draft, measured.seed, [*measured.draft.remarks]
     for name in directions or (SCORE,):
         if name not in seed and name in measured.artifacts:
@@ -97,7 +120,8 @@ def settled(measured: Measured, directions: Directions, targets: Sequence[str] =
             f"no metric has a declared direction: runs maximize the mean of {', '.join(rewards.weights)}, as OpenEvolve"
             " does. If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
         )
-    return Converted(replace(draft, remarks=tuple(remarks)), rewards, measured.artifacts, draft.texts(rewards))
+    files = draft.texts(rewards)
+    return Converted(problem_of(files), files, dict(seed), measured.artifacts, tuple(remarks), draft.left_out)
 
 
 def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Target]:

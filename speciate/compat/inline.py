@@ -6,19 +6,18 @@ Nothing is written. Names of the rewards become known when the evaluator scores 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat import Choice, read_directory
-from speciate.compat.conversion import adjusted, settled
-from speciate.compat.draft import BETTER, PROBE, Draft, DraftRewards, Objectives, problem_of
+from speciate.compat.conversion import Converted, adjusted, convert
+from speciate.compat.draft import BETTER, PROBE, Draft, DraftRewards, Objectives
 from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
-from speciate.compat.measuring import Score, measured
+from speciate.compat.measuring import Score
 from speciate.compat.naming import LANGUAGES, UNPROMPTED, named_after
 from speciate.compat.reading import read_evaluated
-from speciate.compat.rewards import directions_of
 from speciate.compat.settings import CONFIG
 from speciate.domain.data_files import BINARY
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -40,16 +39,6 @@ _SYSTEMS: Final = {
 """Program, without suffix, and evaluator of a directory, by system."""
 
 
-@dataclass(frozen=True, slots=True)
-class InlineProblem:
-    """A problem, and what its user should know about it."""
-
-    problem: Problem
-    seed: Mapping[str, float]
-    """Rewards of the seed program by name; empty if the problem was declared, and so nothing was evaluated."""
-    notes: tuple[str, ...] = ()
-
-
 def inline_problem(
     program: Path | str | None,
     evaluator: Path | str | None = None,
@@ -63,7 +52,7 @@ def inline_problem(
     include: Sequence[str] = (),
     anyway: bool = False,
     **adjustments: Any,
-) -> InlineProblem:
+) -> Converted:
     """Return the problem of a program and an evaluator.
 
     Args:
@@ -84,22 +73,24 @@ def inline_problem(
         NotFoundError: Something named is not there.
         InvalidInputError: The evaluator or the program does not work; says what, where and what to do.
     """
-    directions = directions_of(maximize, minimize)
     settings = None if config is None else _file(config, "configuration")
     declared = None if evaluator is not None or program is None else _declared(Path(program))
     if declared is not None:
-        if directions or targets or settings or name or include or any(adjustments.values()):
+        if maximize or minimize or targets or settings or name or include or any(adjustments.values()):
             raise InvalidInputError(
                 f"{program} declares its objectives, targets and limits in {FILE_NAME}.",
                 remedy="Change them there, or give a program and an evaluator.",
             )
-        return InlineProblem(load_problem(declared), {})
+        return Converted(load_problem(declared))
     draft = adjusted(_draft(program, evaluator, settings, tuple(include)), slug=name, **adjustments)
-    found = measured(draft, score, anyway=anyway, repeat_within_s=_REPEAT_WITHIN_S)
-    converted = settled(found, directions, targets)
-    left_out = [f"{path} is left out: it {reason}" for path, reason in converted.draft.left_out.items()]
-    return InlineProblem(
-        problem_of(converted.files), dict(converted.rewards.seed), (*converted.draft.remarks, *left_out)
+    return convert(
+        draft,
+        score,
+        maximize=maximize,
+        minimize=minimize,
+        targets=targets,
+        anyway=anyway,
+        repeat_within_s=_REPEAT_WITHIN_S,
     )
 
 

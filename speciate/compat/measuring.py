@@ -37,7 +37,7 @@ class Measured:
     """Artifacts of the first evaluation, by label."""
 
 
-def measured(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s: float = 60.0) -> Measured:
+def measure(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s: float = 60.0) -> Measured:
     """Score the initial program once, and twice more if that took no longer than ``repeat_within_s``.
 
     ``anyway`` accepts a program without a positive score.

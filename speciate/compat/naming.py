@@ -48,15 +48,21 @@ UNPROMPTED: Final = "description is empty: describe the task for the policy in p
 _MAX_SLUG: Final = 80
 
 
-def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, program: str | None = None) -> str:
+def find_program(
+    folder: Path, stems: Iterable[str], suffix: str | None = None, program: str | None = None
+) -> tuple[Path, str]:
+    """Return the directory of the initial program and its path there; it lies elsewhere only if the user names it."""
     if program is not None:
-        inside = path_within(folder, program, "--program")
-        _require_language(folder, Path(inside))
-        return inside
+        path = Path(os.path.abspath(program))  # noqa: PTH100  # links are refused later, so they are not resolved
+        relative = not Path(program).is_absolute() and os.path.lexists(folder / program)
+        inside = relative or path.is_relative_to(os.path.abspath(folder)) or not os.path.lexists(path)  # noqa: PTH100
+        place, name = (folder, path_within(folder, program, "--program")) if inside else (path.parent, path.name)
+        _require_language(place, Path(name))
+        return place, name
     names = [f"{stem}{end}" for end in (suffix or ".py", ".py", *LANGUAGES) for stem in stems]
     there = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
     if present := next((name for name in names if name in there), None):
-        return present
+        return folder, present
     first = next(iter(stems))
     for name, path in sorted(there.items()):
         if name in stems and path.is_dir():
@@ -77,38 +83,21 @@ def _require_language(folder: Path, path: Path) -> None:
         raise refused(folder, FieldError(detail, file=path.as_posix()))
 
 
-def with_seed(folder: Path, files: Mapping[str, str], path: str) -> tuple[str, dict[str, str]]:
+def with_program(files: Mapping[str, str], place: Path, path: str, *, inside: bool) -> tuple[str, dict[str, str]]:
     """Return the name of the initial program as a file of the problem, and the files with it.
 
-    A problem's program lies beside its definition, so one in a folder is copied; one with a reserved name is renamed.
+    A problem's program lies beside its definition, so one from a folder or from elsewhere is copied; one with a
+    reserved name is renamed.
     """
-    if "/" not in path and path not in RESERVED:
+    if inside and "/" not in path and path not in RESERVED:
         return path, dict(files)
-    name = f"initial_program{Path(path).suffix}"
-    if name in files:
-        raise refused(folder, FieldError(f"is there beside {path}, which is copied to that name: rename it", file=name))
-    return name, {name: files[path], **{each: text for each, text in files.items() if each not in RESERVED}}
-
-
-def program_elsewhere(folder: Path, program: str | None) -> Path | None:
-    """Return the initial program that the user names, if it lies outside the directory."""
-    if program is None:
-        return None
-    path = Path(os.path.abspath(program))  # noqa: PTH100  # links are refused later, so they are not resolved
-    relative = not Path(program).is_absolute() and os.path.lexists(folder / program)
-    inside = relative or path.is_relative_to(os.path.abspath(folder))  # noqa: PTH100
-    return path if not inside and os.path.lexists(path) else None
-
-
-def with_program(files: Mapping[str, str], path: Path) -> tuple[str, dict[str, str]]:
-    """Return the name of an initial program from elsewhere as a file of the problem, and the files with it."""
-    _require_language(path.parent, path)
-    names = (f"{stem}{path.suffix}" for stem in ("initial_program", "seed_program", "program_to_start_from"))
+    names = (f"{stem}{Path(path).suffix}" for stem in ("initial_program", "seed_program", "program_to_start_from"))
     name = next(name for name in names if name not in files)
     try:
-        return name, {name: read_plain(path.parent, path.name), **files}
+        text = files[path] if inside else read_plain(place, path)
     except UnreadableError as error:
-        raise refused(path.parent, FieldError(str(error), file=path.name)) from None
+        raise refused(place, FieldError(str(error), file=path)) from None
+    return name, {name: text, **{each: content for each, content in files.items() if each not in RESERVED}}
 
 
 @dataclass(frozen=True)

@@ -26,16 +26,7 @@ from typing import Any, Final
 from speciate.compat import Choice
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import path_within, read_folder, read_plain
-from speciate.compat.naming import (
-    named_after,
-    packages_in,
-    parsed,
-    program_elsewhere,
-    remarks_on,
-    seed_in,
-    with_program,
-    with_seed,
-)
+from speciate.compat.naming import find_program, named_after, packages_in, parsed, remarks_on, with_program
 from speciate.compat.settings import CONFIG, settings_in
 from speciate.problems.unreadable import UnreadableError
 
@@ -162,16 +153,16 @@ def read_evaluated(
         own_requirements: True if ``requirements.txt`` lies beside the evaluator, not at the top.
         fields: Further fields of ``Draft``.
     """
-    elsewhere = program_elsewhere(folder, choice.program)
-    seed = "" if elsewhere else seed_in(folder, seeds, suffix, choice.program)
+    place, program = find_program(folder, seeds, suffix, choice.program)
+    inside = place == folder
     if choice.evaluator is not None:
         evaluator = path_within(folder, choice.evaluator, "--evaluator")
-    needed = (evaluator,) if elsewhere else (seed, evaluator)
+    needed = (program, evaluator) if inside else (evaluator,)
     files, left_out = read_folder(folder, needed, without=(without,), include=choice.include, alone=choice.alone)
-    seed, files = with_program(files, elsewhere) if elsewhere else with_seed(folder, files, seed)
+    seed, files = with_program(files, place, program, inside=inside)
     slug, title = named_after(folder, system)
-    place = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()
-    listed = str(place / "requirements.txt")
+    beside = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()
+    listed = str(beside / "requirements.txt")
     return Draft(
         **{"adapter": system, **fields},
         slug=slug,

@@ -19,11 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import JsonValue
 
 from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
-from speciate.compat.conversion import adjusted, settled
-from speciate.compat.draft import Draft, DraftRewards, problem_of
-from speciate.compat.inline import InlineProblem
-from speciate.compat.measuring import measured
-from speciate.compat.rewards import directions_of
+from speciate.compat.conversion import Converted, adjusted, convert
+from speciate.compat.draft import Draft, DraftRewards
 from speciate.domain.candidate import ATTESTED, Evaluation
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -90,7 +87,7 @@ class ScoreFunction:
         targets: Sequence[str] = (),
         name: str | None = None,
         **adjustments: Any,
-    ) -> InlineProblem:
+    ) -> Converted:
         """Return the problem of a program that this function scores; arguments as of ``inline_problem``."""
         text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
@@ -106,9 +103,15 @@ class ScoreFunction:
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
             return [self._score_seed(problem, seed, sandbox) for seed in seeds]
 
-        found = measured(adjusted(draft, **adjustments), score, anyway=True, repeat_within_s=1.0)
-        converted = settled(found, directions_of(maximize, minimize), targets)
-        return InlineProblem(problem_of(converted.files), dict(converted.rewards.seed), converted.draft.remarks)
+        return convert(
+            adjusted(draft, **adjustments),
+            score,
+            maximize=maximize,
+            minimize=minimize,
+            targets=targets,
+            anyway=True,
+            repeat_within_s=1.0,
+        )
 
     @contextmanager
     def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:

@@ -23,7 +23,7 @@ from speciate.settings import Settings
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
-    from speciate.compat.inline import InlineProblem
+    from speciate.compat.conversion import Converted
     from speciate.evolution.functions import ScoreFunction
     from speciate.schema.estimates import RunEstimate
     from speciate.schema.problems import ProblemVersion
@@ -67,7 +67,7 @@ class Evolution:
 
     client: Client
     run: RunHandle
-    problem: InlineProblem
+    problem: Converted
     continues: bool
     """True if the run was paused before."""
 
@@ -107,7 +107,7 @@ def _spec_of(task: Task) -> RunSpec:
     return run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **spec)
 
 
-def _problem_of(task: Task, sandbox: LocalSandbox) -> InlineProblem:
+def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
     if task.function is not None:
         return task.function.problem(task.program, sandbox, **task.problem)
     from speciate.compat.inline import inline_problem
@@ -119,7 +119,7 @@ def _score(sandbox: LocalSandbox, problem: Problem, seeds: Sequence[int]) -> lis
     return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
 
-def _run_of(client: Client, problem: InlineProblem, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
+def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
     version = _same_version(client, problem) or client.problems.add(problem.problem)
     weights = register(client.policies, task.models, task.agents)
     if isinstance(task.policies, str):
@@ -143,7 +143,7 @@ def _run_of(client: Client, problem: InlineProblem, task: Task, spec: RunSpec) -
     return client.runs.create(version.id, policy, **fields, **task.labels), False
 
 
-def _same_version(client: Client, problem: InlineProblem) -> ProblemVersion | None:
+def _same_version(client: Client, problem: Converted) -> ProblemVersion | None:
     """Return the newest version of a problem that was not declared, if only the noise of its seed program differs."""
     from speciate.compat.inline import same_inputs
 

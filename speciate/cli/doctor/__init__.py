@@ -14,7 +14,6 @@ from speciate.cli.common import URL_FLAG, AsJson, command_group, examples
 from speciate.cli.doctor import machine
 from speciate.cli.doctor.findings import Finding, Status
 from speciate.cli.doctor.machine import effective_settings
-from speciate.cli.doctor.secret_key import check_local_key
 from speciate.cli.doctor.service import check_service
 from speciate.cli.errors import ExitCode
 from speciate.client.connection import START_REMEDY
@@ -64,7 +63,6 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
     remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
     if not remote:
         findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
-        findings += check_local_key(settings)
         sandbox, tier = machine.sandbox(settings)
         findings += [*sandbox, machine.languages(settings, tier), machine.engines()]
     service = list(check_service(url, tier))

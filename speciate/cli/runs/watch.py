@@ -298,17 +298,12 @@ def render_progress(run: RunRecord, seed: dict[str, float], objectives: Sequence
     bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(status_line(run)))
     parts: list[RenderableType] = [head, bar]
     if run.best and not _is_over(run):
-        best = Table(box=None, pad_edge=False, show_edge=False)
-        for name in (f"best candidate {run.best.number:,}", "value", "seed", ""):
-            best.add_column(name, justify="left" if name.startswith("best") else "right")
+        rows = []
         for each in (objective for objective in objectives if objective.aim):
             value, of_seed = run.best.rewards[each.name], seed.get(each.name)
             verdict = "" if of_seed is None else each.verdict(value, of_seed)
-            style = {"better": "green", "worse": "red"}.get(verdict, "")
-            best.add_row(
-                Text(sanitize(each.directed)), format_number(value), format_number(of_seed), Text(verdict, style=style)
-            )
-        parts.append(best)
+            rows.append((each.directed, format_number(value), format_number(of_seed), verdict))
+        parts.append(output.rich_table((f"best candidate {run.best.number:,}", ">value", ">seed", ""), rows))
     if run.reached and not _is_over(run):
         parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
     if run.alarm:

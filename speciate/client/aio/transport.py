@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import httpx
 from httpx_sse import EventSource
 
-from speciate.client import event_cursor
 from speciate.client.calls import ApiCall, R
 from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection, should_retry
 from speciate.client.event_cursor import EventCursor, StreamBrokenError
 from speciate.client.responses import JsonLinesReader, raise_for_error, read_response
-from speciate.domain.errors import UnavailableError
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
@@ -62,16 +60,12 @@ class AsyncRestTransport:
 
     async def items(self, call: ApiCall[Page[R]]) -> AsyncIterator[R]:
         """Yield the items of a list, fetching page after page. Raises as ``send`` does."""
-        seen: set[str] = set()
         while True:
             page = await self.send(call)
             for item in page.items:
                 yield item
             if page.next_cursor is None:
                 return
-            if page.next_cursor in seen:
-                raise UnavailableError("the service returned the same page of the list twice.")
-            seen.add(page.next_cursor)
             call = call.at(page.next_cursor)
 
     async def lines(self, call: ApiCall[T]) -> AsyncIterator[T]:
@@ -105,10 +99,7 @@ class AsyncRestTransport:
                     if not response.is_success:
                         await response.aread()
                     cursor.connected(response)
-                    bounded = AsyncBoundedResponse(response)
-                    # EventSource only uses the headers and the text of a response.
-                    async for event in EventSource(cast("httpx.Response", bounded)).aiter_sse():
-                        bounded.pending = 0
+                    async for event in EventSource(response).aiter_sse():
                         record = cursor.accept(event)
                         if record is not None:
                             yield record
@@ -117,32 +108,6 @@ class AsyncRestTransport:
             except (httpx.RequestError, StreamBrokenError) as error:
                 broken = error
             await asyncio.sleep(cursor.delay_after(broken))
-
-
-class AsyncBoundedResponse:
-    """A response whose text ends with an error when an event does not end.
-
-    Attributes:
-        headers: Headers of the response.
-        pending: Characters read since the last complete event.
-    """
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.headers = response.headers
-        self.pending = 0
-        self._response = response
-
-    async def aiter_text(self) -> AsyncIterator[str]:
-        """Yield the decoded text.
-
-        Raises:
-            StreamBrokenError: An event is longer than ``MAX_EVENT_CHARACTERS``.
-        """
-        async for text in self._response.aiter_text():
-            self.pending += len(text)
-            if self.pending > event_cursor.MAX_EVENT_CHARACTERS:
-                raise StreamBrokenError(f"an event is over {event_cursor.MAX_EVENT_CHARACTERS} characters")
-            yield text
 
 
 class AsyncResourceClient:

@@ -12,7 +12,7 @@ from evaluators.evaluator_factory import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import local_service
 from speciate.cli.errors import ExitCode
-from speciate.cli.local_service import LocalService, StartStep
+from speciate.cli.local_service import LocalService
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS
@@ -97,7 +97,7 @@ def test_demo_uses_its_own_service_and_directory(
     directory: str,
 ) -> None:
     class Seen(LocalService):
-        def start(self) -> Iterator[StartStep]:
+        def start(self) -> Iterator[str]:
             raise UnavailableError(f"url {self.settings.url}, port {self.settings.port}, {self.settings.data_dir}.")
 
     monkeypatch.setattr(local_service, "LocalService", Seen)

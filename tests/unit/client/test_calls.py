@@ -41,13 +41,6 @@ def test_lists_are_read_page_by_page(ask: Ask, service: FakeService) -> None:
     assert all(request.query["state"] == ["running"] for request in service.requests)
 
 
-def test_repeated_cursor_ends_a_list(ask: Ask, service: FakeService) -> None:
-    service.on("GET", "/v1/runs", page(run_json(), cursor="same"))
-    with pytest.raises(errors.UnavailableError, match="same page of the list twice"):
-        ask(lambda client: client.runs.list())
-    assert len(service.requests) == 2
-
-
 def test_candidates_are_sorted_and_filtered(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates", page(candidate_json(3)))

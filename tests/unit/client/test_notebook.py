@@ -90,14 +90,13 @@ def test_notebooks_show_the_best_program_and_its_rewards_against_the_targets(
     html = run.best()._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert '<span style="' in html
     assert "<td>radius ↑</td><td>9</td>" in html
     assert "<td>first (unlocks)</td><td>radius &gt;= 2</td><td>met</td>" in html
     assert "<td>radius must be &lt; 1, is 9</td>" in html
 
 
-@pytest.mark.parametrize("text", ["x" * 50_000 + HOSTILE, f"# === file: a.unknown ===\n{HOSTILE}"])
-def test_long_programs_and_unknown_languages_are_plain_and_escaped(
+@pytest.mark.parametrize("text", [HOSTILE, f"# === file: a.unknown ===\n{HOSTILE}"])
+def test_programs_are_escaped(
     client: Client, service: FakeService, text: str
 ) -> None:
     serve_best(service, program=text, definition={"many_files": True, "seed_program": ""})

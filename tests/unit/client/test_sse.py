@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
-from typing import Any
 
 import httpx
-import pytest
 from httpx_sse import EventSource, ServerSentEvent
 from hypothesis import given
 from hypothesis import strategies as st
-
-from speciate.client import event_cursor
-from speciate.client.aio.transport import AsyncBoundedResponse
-from speciate.client.event_cursor import StreamBrokenError
-from speciate.client.sync.transport import BoundedResponse
 
 HEADERS = {"Content-Type": "text/event-stream"}
 
@@ -35,16 +28,16 @@ class _Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 def _events(*chunks: bytes) -> list[ServerSentEvent]:
     """Read the events with both clients and return those that carry data."""
-    bounded: Any = BoundedResponse(httpx.Response(200, headers=HEADERS, stream=_Chunks(chunks)))
-    found = [event for event in EventSource(bounded).iter_sse() if event.data]
+    response = httpx.Response(200, headers=HEADERS, stream=_Chunks(chunks))
+    found = [event for event in EventSource(response).iter_sse() if event.data]
     again = asyncio.run(_async_events(chunks))
     assert [_fields(event) for event in found] == [_fields(event) for event in again]
     return found
 
 
 async def _async_events(chunks: tuple[bytes, ...]) -> list[ServerSentEvent]:
-    bounded: Any = AsyncBoundedResponse(httpx.Response(200, headers=HEADERS, stream=_Chunks(chunks)))
-    return [event async for event in EventSource(bounded).aiter_sse() if event.data]
+    response = httpx.Response(200, headers=HEADERS, stream=_Chunks(chunks))
+    return [event async for event in EventSource(response).aiter_sse() if event.data]
 
 
 def _fields(event: ServerSentEvent) -> tuple[str, str, str]:
@@ -67,14 +60,6 @@ def test_an_incomplete_event_is_dropped() -> None:
 def test_a_line_separator_in_the_data_ends_no_line() -> None:
     # httpx.Response.iter_lines would cut here.
     assert _events('data: "a\u2028b\x85c"\n\n'.encode())[0].data == '"a\u2028b\x85c"'
-
-
-def test_an_endless_event_breaks_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_cursor, "MAX_EVENT_CHARACTERS", 100)
-    with pytest.raises(StreamBrokenError):
-        _events(b"data: ", b"x" * 101)
-    with pytest.raises(StreamBrokenError):
-        _events(*[b"data: " + b"x" * 30 + b"\n"] * 5)
 
 
 @given(cuts=st.lists(st.integers(0, 60), max_size=8), end=st.sampled_from(["\r\n", "\n", "\r"]))

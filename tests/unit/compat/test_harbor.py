@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.problems.conversion import convert
 from speciate.compat import USUAL, read_directory
 from speciate.compat.harbor import HarborDraft, read_harbor, require_image
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -83,12 +82,15 @@ def test_a_task_is_scored_in_its_image(task: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
     from speciate.cli.problems.check import evaluate_seed
+    from speciate.compat.conversion import convert
+    from speciate.problems.writing import write
 
     draft = read_directory("harbor", task)
     assert isinstance(draft, HarborDraft)
     into = tmp_path / "problem"
-    found = convert(replace(draft, image=image(engine)), {}, into, anyway=True)
-    assert found.converted.rewards.seed == {"greeted": 0.0, "length": 0.5}
+    converted = convert(replace(draft, image=image(engine)), evaluate_seed, anyway=True)
+    assert converted.seed == {"greeted": 0.0, "length": 0.5}
+    write(converted.files, into)
     problem = load_problem(into)
     assert problem.forgeable
     solution = "echo hello > out.txt; sleep 100 &"  # what it leaves running ends before the test

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from evaluators.evaluator import SandboxEvaluator
-from speciate.compat.inline import InlineProblem, inline_problem, same_inputs
+from speciate.compat.conversion import Converted
+from speciate.compat.inline import inline_problem, same_inputs
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.problem import Problem, ProblemKind
@@ -18,7 +19,7 @@ from speciate.problems.writing import problem_texts, write
 from tests.unit.compat.corpus import CORPUS, Entry
 from tests.unit.compat.directories import OPENEVOLVE, made
 
-Inline = Callable[..., InlineProblem]
+Inline = Callable[..., Converted]
 CALLS = "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n"
 PROGRAM = "# EVOLVE-BLOCK-START\ndef run():\n    return 3\n# EVOLVE-BLOCK-END\n"
 
@@ -28,7 +29,7 @@ def inline(strongest: SandboxEvaluator) -> Inline:
     def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
         return strongest.evaluate(problem, [problem.seed_program] * len(seeds), seeds=list(seeds))
 
-    def make(*paths: object, **options: object) -> InlineProblem:
+    def make(*paths: object, **options: object) -> Converted:
         return inline_problem(*paths, score=score, **options)  # type: ignore[arg-type]
 
     return make
