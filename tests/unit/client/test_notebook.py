@@ -96,9 +96,7 @@ def test_notebooks_show_the_best_program_and_its_rewards_against_the_targets(
 
 
 @pytest.mark.parametrize("text", [HOSTILE, f"# === file: a.unknown ===\n{HOSTILE}"])
-def test_programs_are_escaped(
-    client: Client, service: FakeService, text: str
-) -> None:
+def test_programs_are_escaped(client: Client, service: FakeService, text: str) -> None:
     serve_best(service, program=text, definition={"many_files": True, "seed_program": ""})
     html = _run(client, service).best()._repr_html_()
     assert "<script>" not in html
