@@ -72,7 +72,7 @@ SHOTS: Final = {
     "run-360": Shot("/runs/{run}", "dark", 1400, 360),
     "run-light": Shot("/runs/{run}", "light", 1960),
     "runs-light": Shot("/runs?tag=packing", "light", 700),
-    "tournament-dark": Shot("/tournaments/maze-methods?open=charts&open=standings", "dark", 1100),
+    "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
     "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
 }
 """Screenshots by file name."""

@@ -227,33 +227,27 @@ def test_a_stream_continues_on_another_replica(browser: Browser, site: Site) -> 
             visitor.errors = [each for each in visitor.errors if "ERR_" not in each and "about:blank" not in each]
 
 
-def test_tournament_pair_and_campaign_pages_are_live(visitor: Visitor, site: Site) -> None:
+def test_tournament_and_campaign_pages_are_live(visitor: Visitor, site: Site) -> None:
     stores, page = site.stores, visitor.page
     opened = samples.tournament(stores, "live", problems=2, seeds=1, play=False)
-    visitor.go(f"/tournaments/{opened}/pair")
+    visitor.go(f"/tournaments/{opened}?tab=problems")
     with visiting(page.context, site.url) as other:
         other.go(f"/tournaments/{opened}")
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
-            expect(looking.page.locator(".matrix")).to_contain_text("0/0")
+        expect(page.locator("[data-part=tables]")).to_contain_text("0 of 0")
         expect(other.page.locator(".lead")).to_have_text(re.compile("^Undecided: 0 of 6 runs have ended"))
-        assert other.page.locator("details[open]").count() == 0
-        other.page.get_by_role("heading", name="Problems × entrants").click()
-        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=matrix")
         while stores.tournaments.get(opened).state is DeclarationState.RUNNING:
             samples.play_on(stores, opened)
-        for looking in (visitor, other):
-            expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
+        expect(page.locator("[data-part=tables]")).not_to_contain_text("0 of 0")
         expect(other.page.locator("[role=status]")).to_have_text("completed")
         expect(other.page.locator(".lead")).to_have_text(re.compile("^Undecided: 2 problems cannot decide"))
-        expect(other.page.locator(".matrix")).to_be_visible()
-        other.page.get_by_role("heading", name="Charts").click()
-        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=charts&open=matrix")
         other.drawn()
-        other.page.reload()
-        expect(other.page.locator("details[open] > summary")).to_have_text(["Charts", "Problems × entrants"])
-        other.page.get_by_role("heading", name="Charts").click()
-        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=matrix")
+        other.page.get_by_role("link", name="Comparisons").click()
+        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?tab=comparisons")
+        other.drawn()
+        other.page.get_by_role("link", name="Side by side").first.click()
+        expect(other.page.get_by_role("region", name="Problem by problem, table")).to_contain_text("variant-0@1")
     visitor.go(f"/campaigns/{site.campaign}")
     expect(page.locator("#link")).to_have_text("live")
     before = page.locator("[data-part=decisions] tbody tr").count()

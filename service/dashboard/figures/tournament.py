@@ -1,4 +1,4 @@
-"""Standings, declared differences and cumulative reach of a tournament, with intervals."""
+"""Declared differences and cumulative reach of a tournament, with intervals."""
 
 from __future__ import annotations
 
@@ -8,42 +8,11 @@ from typing import Any, Final
 from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hover, series_marker, step_line
 from service.dashboard.formatting import clip
 from speciate.tournaments.report.measures import Estimate, Reached
-from speciate.tournaments.report.models import Comparison, Standing, Verdict
+from speciate.tournaments.report.models import Comparison, Verdict
 
 _VERDICTS: Final = {Verdict.BETTER: "▲ better", Verdict.WORSE: "▼ worse"}
 _MAX_LABEL: Final = 22
 """Characters of a label on a narrow screen."""
-
-
-def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Chart:
-    """Draw each entrant's probability that one run reaches the target, with intervals, best first."""
-    ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
-    drawn = [s for s in ordered if s.pass_1.value is not None][::-1]
-    names = [escaped(s.entrant) for s in drawn]
-    data = _pass_dots(drawn, names)
-    rows = [
-        (s.entrant, s.unlocked, s.pass_1.value, s.pass_1.low, s.pass_1.high, s.pass_k.value, s.best_1.value, s.ended)
-        for s in ordered
-    ]
-    columns = ("entrant", "problems unlocked", "pass@1", "low", "high", "pass@k", "best@1", "runs")
-    layout = {
-        "xaxis": axis("probability that a run reaches the target", range=[-0.02, 1.02]),
-        "yaxis": _name_axis(names, [(s.entrant,) for s in drawn], narrow),
-        "showlegend": len(data) > 1,
-    }
-    note = "Points with intervals over problems. Overlap decides nothing; the comparison of pairs does."
-    table, height = Table(columns, rows), _height(len(drawn), narrow)
-    return Chart("standings", "Probability of reaching the target", note, data, layout, table, height=height)
-
-
-def _pass_dots(standings: Sequence[Standing], names: Sequence[str]) -> list[dict[str, Any]]:
-    if not standings:
-        return []
-    template = {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
-    data = [_dots([s.pass_1 for s in standings], names, "pass@1", 0) | template]
-    if any(s.pass_k.value not in {None, s.pass_1.value} for s in standings):
-        data.append(_dots([s.pass_k for s in standings], names, "pass@k", 1))
-    return data
 
 
 def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:

@@ -81,7 +81,6 @@ def show_campaign(request: Request, name: str, dashboard: DashboardDep) -> Respo
         record=record,
         charts=shown_charts(_charts(dashboard, record), record),
         revision=_revision(record),
-        opened=request.query_params.getlist("open"),  # folded sections; "all" opens each
         **_context(dashboard, record),
     )
 
@@ -93,8 +92,7 @@ async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") ->
 
     def part() -> LivePart:
         record = dashboard.stores.campaigns.get(name)
-        # The page's script keeps open sections open.
-        html = fragment("campaign_live.html", record=record, opened=(), **_context(dashboard, record))
+        html = fragment("campaign_live.html", record=record, **_context(dashboard, record))
         return LivePart(html, _revision(record), final=record.state.ended)
 
     return dashboard.watch(f"campaign {name}", part, seen)

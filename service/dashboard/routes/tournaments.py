@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from anyio import to_thread
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, create_model
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
+from service.dashboard.figures.tournament import differences_chart, reach_chart
 from service.dashboard.forms import FormDep, idempotency_key
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes
@@ -31,7 +31,7 @@ from service.dashboard.routes.declarations import (
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.tournament_plan import plan_tournament
 from speciate.domain.entrant import Named
-from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.run import SearchOptions
 from speciate.domain.tournament import Tournament
 from speciate.domain.values import Value
@@ -39,17 +39,28 @@ from speciate.runs.declarations import pin_tournament
 from speciate.schema.declarations import TournamentRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.tournaments.head_to_head import head_to_head
-from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.conclusion import conclusion, deciding
 from speciate.tournaments.rendering.method_tables import method_verdict
-from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.rendering.tables import sections, short_sections, verdict
+from speciate.tournaments.report.comparisons import problems_power
 from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import MatrixRow
 
 router = APIRouter(include_in_schema=False, prefix="/tournaments")
 
 MAX_ROWS: Final = 300
-_PLACED: Final = frozenset({"design", "standings", "methods", "comparisons", "matrix"})
-"""Tables with a place of their own on the page."""
+_TABS: Final[dict[str, tuple[str, ...]]] = {
+    "comparisons": ("methods", "training-runs", "comparisons", "sets", "pairwise", "strengths"),
+    "problems": ("matrix", "only", "draws"),
+    "budget": ("reached", "profiles", "laws", "score-laws"),
+    "policies": ("standings", "quality", "health", "entropy", "costs"),
+    "design": (),
+}
+"""Sections of the report by tab."""
+_REST: Final = "design"
+"""Tab with the other sections."""
+_CHARTS: Final = {"reached": "", "differences": "comparisons"}
+"""Tab of each chart."""
 
 
 class HeadToHead(Value):
@@ -125,41 +136,45 @@ def list_tournaments(request: Request, dashboard: DashboardDep, cursor: Text = "
 
 
 @router.get("/{name}")
-def show_tournament(request: Request, name: str, dashboard: DashboardDep) -> Response:
+def show_tournament(request: Request, name: str, dashboard: DashboardDep, tab: Word = "") -> Response:
     record = dashboard.stores.tournaments.get(name)
-    return page(
-        request,
-        "tournament.html",
-        record=record,
-        charts=shown_charts(_charts(dashboard, record), record),
-        revision=_revision(record),
-        opened=request.query_params.getlist("open"),  # folded sections; "all" opens each
-        **_context(dashboard, record),
-    )
+    return page(request, "tournament.html", **_context(dashboard, record, tab), revision=_revision(record))
 
 
 @router.get("/{name}/live")
-async def watch_tournament(name: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    def render(record: TournamentRecord) -> str:
-        # The page's script keeps open sections open.
-        return fragment("tournament_live.html", record=record, opened=(), **_context(dashboard, record))
+async def watch_tournament(name: str, dashboard: DashboardDep, tab: Word = "", seen: Seen = "") -> StreamingResponse:
+    # An unknown name is rejected before the response begins.
+    await to_thread.run_sync(dashboard.stores.tournaments.get, name)
 
-    return await _watch(dashboard, name, name, seen, render)
+    def part() -> LivePart:
+        record = dashboard.stores.tournaments.get(name)
+        html = fragment("tournament_live.html", **_context(dashboard, record, tab))
+        return LivePart(html, _revision(record), final=record.state.ended)
+
+    return dashboard.watch(f"tournament {name} {tab}", part, seen)
 
 
 @router.get("/{name}/pair")
 def show_pair(request: Request, name: str, dashboard: DashboardDep, a: Word = "", b: Word = "") -> Response:
-    return page(request, "pair.html", **_pair_context(dashboard, dashboard.stores.tournaments.get(name), a, b))
-
-
-@router.get("/{name}/pair/live")
-async def watch_pair(
-    name: str, dashboard: DashboardDep, a: Word = "", b: Word = "", seen: Seen = ""
-) -> StreamingResponse:
-    def render(record: TournamentRecord) -> str:
-        return fragment("pair_live.html", **_pair_context(dashboard, record, a, b))
-
-    return await _watch(dashboard, name, f"pair {name} {a} {b}", seen, render)
+    """Show two entrants side by side whose comparison is declared."""
+    record = dashboard.stores.tournaments.get(name)
+    report = dashboard.report(record)
+    comparison = next((c for c in report.standings.comparisons if (c.a, c.b) == (a, b)), None)
+    if comparison is None:
+        raise NotFoundError(
+            f"tournament {record.slug!r} declares no comparison of {a[:60]!r} with {b[:60]!r}.",
+            remedy="Its tab Comparisons lists those that it declares.",
+        )
+    names = report.matrix.entrants
+    context = {
+        "record": record,
+        "report": report,
+        "comparison": comparison,
+        "standing": {s.entrant: s for s in report.standings.standings},
+        "rows": pair_rows(report.matrix.rows, names.index(a), names.index(b)),
+        "most": MAX_ROWS,
+    }
+    return page(request, "pair.html", **context)
 
 
 @router.get("/{name}/matrix.csv")
@@ -191,41 +206,26 @@ def _figure(name: str, chart: str, dashboard: DashboardDep, narrow: bool = False
 add_figure_routes(router, "/{name}/figures/{chart}", _figure)
 
 
-async def _watch(
-    dashboard: DashboardContext, name: str, key: str, seen: str, render: Callable[[TournamentRecord], str]
-) -> StreamingResponse:
-    """Stream a part that is rendered again when a run starts or ends, not with every commit."""
-    # An unknown name is rejected before the response begins.
-    await to_thread.run_sync(dashboard.stores.tournaments.get, name)
-    last: tuple[object, LivePart] | None = None
-
-    def part() -> LivePart:
-        nonlocal last
-        record = dashboard.stores.tournaments.get(name)
-        state = (record.state, record.reason, record.started, record.ended, len(record.amendments))
-        if last is None or last[0] != state:
-            last = state, LivePart(render(record), _revision(record), final=record.state.ended)
-        return last[1]
-
-    return dashboard.watch(f"tournament {key}", part, seen)
-
-
 def _revision(record: TournamentRecord) -> str:
     """Return a text that changes with the data of the figures, when a run ends."""
     return f"{record.state}-{record.ended}-{len(record.amendments)}"
 
 
-def _context(dashboard: DashboardContext, record: TournamentRecord) -> dict[str, Any]:
+def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) -> dict[str, Any]:
     report = dashboard.report(record)
-    tables = {section.key: section for section in sections(report)}
+    tab_of = {key: name for name, keys in _TABS.items() for key in keys}
+    all_sections = [section for section in sections(report) if tab_of.get(section.key, _REST) == tab]
     return {
-        "report": report,
+        "record": record,
+        "tabs": ("", *_TABS),
+        "tab": tab,
         "conclusion": conclusion(report),
+        "deciding": deciding(report),
         "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
         "method_verdicts": [(method_verdict(c), c) for c in report.standings.methods],
-        "power": methods_power(record.declaration),
-        "tables": tables,
-        "others": [section for key, section in tables.items() if key not in _PLACED],
+        "power": methods_power(record.declaration) or problems_power(record.declaration),
+        "sections": all_sections if tab else short_sections(report),
+        "charts": [chart for chart in shown_charts(_charts(dashboard, record), record) if _CHARTS[chart.name] == tab],
         "most": MAX_ROWS,
     }
 
@@ -234,29 +234,9 @@ def _charts(dashboard: DashboardContext, record: TournamentRecord, *, narrow: bo
     report = dashboard.report(record)
     metric = report.standings.metric.replace("_", " ")
     return (
-        standings_chart(report.standings.standings, narrow=narrow),
-        differences_chart(report.standings.comparisons, metric, narrow=narrow),
         reach_chart(report.reached),
+        differences_chart(report.standings.comparisons, metric, narrow=narrow),
     )
-
-
-def _pair_context(dashboard: DashboardContext, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
-    """Return the template values of two entrants side by side; unknown names select other entrants."""
-    report = dashboard.report(record)
-    names = report.matrix.entrants
-    a = a if a in names else names[-1]
-    b = b if b in names else next(each for each in names if each != a)
-    return {
-        "record": record,
-        "report": report,
-        "a": a,
-        "b": b,
-        "revision": _revision(record),
-        "comparison": next((c for c in report.standings.comparisons if {c.a, c.b} == {a, b}), None),
-        "standing": {s.entrant: s for s in report.standings.standings},
-        "rows": pair_rows(report.matrix.rows, names.index(a), names.index(b)),
-        "most": MAX_ROWS,
-    }
 
 
 def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple[str, ...]]]:

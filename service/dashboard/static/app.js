@@ -32,15 +32,6 @@
     select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
   }
 
-  // Folded sections: the address names the open ones.
-  document.addEventListener("toggle", (event) => {
-    if (!event.target.dataset?.fold) return;
-    const query = new URLSearchParams(location.search);
-    query.delete("open");
-    for (const fold of all("[data-fold][open]")) query.append("open", fold.dataset.fold);
-    history.replaceState(null, "", `${location.pathname}${query.size ? "?" : ""}${query}${location.hash}`);
-  }, true);
-
   // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key. A response
   // without the form, such as an error page or a proxy's, shows its message above the form instead.
   function refuse(main, status) {
@@ -269,8 +260,7 @@
       if (busy(old)) { pending = html; continue; }
       const focus = old.contains(document.activeElement) && named(document.activeElement);
       const pairwise = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
-      pairwise("details:not([data-fold])", (is, was) => { is.open = was.open; });
-      for (const fold of all("[data-fold]", next)) fold.open = one(`[data-fold="${fold.dataset.fold}"]`, old)?.open;
+      pairwise("details", (is, was) => { is.open = was.open; });
       for (const box of all("input", next)) box.checked = all("input:checked", old).some((was) => was.value === box.value);
       const offsets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);

@@ -16,12 +16,12 @@ from service.dashboard.figures.population import (
 )
 from service.dashboard.figures.progress import throughput_chart
 from service.dashboard.figures.targets import targets_chart
-from service.dashboard.figures.tournament import differences_chart, standings_chart
+from service.dashboard.figures.tournament import differences_chart
 from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.tournaments import pair_rows
 from speciate.domain.target import Target
 from speciate.tournaments.report.measures import Estimate
-from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
+from speciate.tournaments.report.models import Comparison, MatrixRow, Verdict
 from tests.dashboard.samples import antenna, cases, single
 from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns
 
@@ -79,9 +79,6 @@ def test_tournament_names_are_wrapped_on_a_narrow_screen() -> None:
     names = {"a": "vector-max-at-k-on-islands", "b": "grpo"}
     facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
     comparison = Comparison.model_construct(**names, **facts)
-    standing = Standing.model_construct(
-        entrant=names["a"], unlocked=1, pass_1=estimate, pass_k=estimate, best_1=estimate, ended=6
-    )
     wide, narrow = (differences_chart([comparison], "pass_1", narrow=narrow) for narrow in (False, True))
     assert "ticktext" not in wide.layout["yaxis"]
     lines = narrow.layout["yaxis"]["ticktext"][0].split("<br>")
@@ -89,7 +86,7 @@ def test_tournament_names_are_wrapped_on_a_narrow_screen() -> None:
     assert narrow.layout["yaxis"]["tickvals"] == narrow.data[0]["y"] == wide.data[0]["y"]
     short = differences_chart([comparison.model_copy(update={"a": "vpo"})], "pass_1", narrow=True)
     assert short.layout["yaxis"]["ticktext"] == ["vpo − grpo<br>not enough evidence"]
-    for chart in (wide, narrow, standings_chart([standing], narrow=True), differences_chart([], "pass_1", narrow=True)):
+    for chart in (wide, narrow, differences_chart([], "pass_1", narrow=True)):
         assert_accepted(chart)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension
-from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.conclusion import conclusion, deciding
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.models import Amendment, Verdict
 from speciate.tournaments.report.results import PENDING
@@ -110,3 +110,19 @@ def test_reasons_for_no_decision(entrants: int) -> None:
     assert conclusion(report_of(schedule, results)).endswith("runs have ended; no pair of runs has completed.")
     few = schedule_of(3, 2, entrants)
     assert conclusion(report_of(few, results_of(few))).startswith("Undecided: 3 problems cannot decide any comparison")
+
+
+def test_open_comparisons_say_how_many_problems_would_decide_them() -> None:
+    schedule = schedule_of(12, 2, 2)
+    results = results_of(schedule)
+    results.reached[:] = results.reached[..., :1]
+    assert deciding(report_of(schedule, results)) == ""  # no difference: no number of problems decides
+    results.reached[:3, :, 0], results.reached[:3, :, 1] = False, True
+    report = report_of(schedule, results)
+    (open_one,) = report.standings.comparisons
+    assert open_one.verdict is Verdict.NOT_ENOUGH_EVIDENCE
+    said = deciding(report)
+    assert said.startswith("It would take about ")
+    assert said.endswith(" problems for e1 against e0, if the differences stay what they are.")
+    assert 12 < int(said.split()[4]) < 60
+    assert deciding(report_of(schedule_of(40, 2, 2), results_of(schedule_of(40, 2, 2), shift=3.0))) == ""
