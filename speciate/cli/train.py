@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,6 +21,7 @@ from speciate.settings import load_settings
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
+    from speciate.training.diagnosis import RewardDiagnosis
     from speciate.training.tasks import Task
 
 
@@ -37,6 +38,7 @@ _METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
         "speciate train --task maze --method vpo",
         "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
         "speciate train --task programs --method vector_max_at_k --mutator",
+        "speciate train --task maze --method vpo --diagnose-rewards",
         "speciate train --task maze --method base",
         "speciate train --task python-easy --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
     ),
@@ -64,6 +66,12 @@ def train_command(
             "--set", metavar="KEY=VALUE", help="Recipe value, such as kl=0.01 or estimator.kappa=8; repeatable."
         ),
     ] = None,
+    diagnose: Annotated[
+        bool,
+        typer.Option(
+            "--diagnose-rewards", help="Only sample the base: how much can training on reward vectors gain here?"
+        ),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training run.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="Train on the GPU; use `accelerate launch` for several.")] = False,
     paper: Annotated[
@@ -81,9 +89,16 @@ def train_command(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
     _require_training_extra()
-    from speciate.training.recipe import check_run, train_policy
+    from speciate.training.recipe import check_run, diagnose_rewards, train_policy
 
-    recipe = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
+    recipe = {
+        "--base": base,
+        "--steps": steps,
+        "--set": settings,
+        "--resume": resume or None,
+        "--paper": paper or None,
+        "--diagnose-rewards": diagnose or None,
+    }
     _check_options(task, method, drop_none(**recipe), mutator=mutator)
     config = (
         None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
@@ -94,8 +109,12 @@ def train_command(
         if config is None:
             _train_base(task, seed, folder)
         else:
-            check_run(opened, config, folder, resume=resume)
+            if not diagnose:
+                check_run(opened, config, folder, resume=resume)
             start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
+            if diagnose:
+                _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu), as_json=as_json)
+                return
             with _TrainingProgress(f"{task}, {method}") as progress:
                 train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress.step)
     if as_json:
@@ -105,6 +124,15 @@ def train_command(
         return
     output.print_line(f"Saved the policy to {folder}.")
     output.print_line(f"Next: speciate serve {folder}")
+
+
+def _show_diagnosis(diagnosis: RewardDiagnosis, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(asdict(diagnosis))
+        return
+    for name, value in diagnosis.rows():
+        output.print_line(f"{name}: {value}")
+    output.print_line(diagnosis.verdict)
 
 
 def _require_training_extra() -> None:

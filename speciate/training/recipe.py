@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,12 +22,14 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
+from speciate.training.diagnosis import RewardDiagnosis
 from speciate.training.models import library_versions, load_model, lora_config, writing
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
@@ -148,25 +151,7 @@ def train_policy(
         if processes.is_main_process:
             write_identity(identity, folder)
         watch = _ProgressCallback(config, progress)
-        trainer = VectorTrainer(
-            model=model,
-            tokenizer=tokenizer,
-            task=task,
-            problems=problems,
-            config=config,
-            args=trl_arguments(
-                config,
-                task,
-                folder / CHECKPOINTS,
-                processes=int(processes.num_processes),
-                cpu=cpu,
-                context=getattr(model.config, "max_position_embeddings", None),
-                token_bytes=token_bytes(model.config.get_text_config()),
-            ),
-            callbacks=[watch],
-            peft_config=lora_config(config.lora_rank) if config.lora_rank else None,
-        )
-        trainer.remove_callback(PrinterCallback)
+        trainer = _trainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
         last = last_checkpoint(folder)
         if last is not None:
             trainer.restore(last)
@@ -191,6 +176,51 @@ def train_policy(
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
+
+
+def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool = True) -> RewardDiagnosis:
+    """Sample a batch of the base's answers, and tell what their rewards leave to a vector estimator."""
+    with _quiet(), tempfile.TemporaryDirectory(prefix="speciate-") as folder:
+        model, tokenizer = load_model(base)
+        _check_tokenizer(task, tokenizer, base)
+        problems = list(task.problems(Split.TRAIN, config.problems))
+        trainer = _trainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
+        return RewardDiagnosis.of(trainer.sample_rewards())
+
+
+def _trainer(
+    task: Task,
+    config: TrainConfig,
+    model: Any,
+    tokenizer: Any,
+    problems: Sequence[Problem],
+    folder: Path,
+    *,
+    cpu: bool,
+    callbacks: list[TrainerCallback],
+) -> VectorTrainer:
+    from accelerate import PartialState
+
+    trainer = VectorTrainer(
+        model=model,
+        tokenizer=tokenizer,
+        task=task,
+        problems=problems,
+        config=config,
+        args=trl_arguments(
+            config,
+            task,
+            folder / CHECKPOINTS,
+            processes=int(PartialState().num_processes),
+            cpu=cpu,
+            context=getattr(model.config, "max_position_embeddings", None),
+            token_bytes=token_bytes(model.config.get_text_config()),
+        ),
+        callbacks=callbacks,
+        peft_config=lora_config(config.lora_rank) if config.lora_rank else None,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _manifest(

@@ -26,6 +26,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
@@ -76,6 +77,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.rng = np.random.default_rng([config.seed, args.process_index])
         self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
         self._advantages = Advantages(np.zeros(0), {})
+        self._sampled: list[tuple[int, tuple[float, ...]]] = []
         self._single = policy_of(task, 1, config.prompt_style)
         self._asking = policy_of(task, task.answers, config.prompt_style) if config.multi_answer else self._single
         # TRL adds the tokenizer's first token to prompts that are texts, and chat templates begin with it, too.
@@ -139,6 +141,14 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             return None
         answers = row["policy"].answers_per_rollout
         return block_rule(self.processing_class.backend_tokenizer, answers, stops_of(row["opening"]))
+
+    def sample_rewards(self) -> list[FloatArray]:
+        """Sample one batch without learning from it; return the rewards of each problem's readable answers, (n, k)."""
+        self._generate_and_score_completions([{}] * self.config.batch)
+        by_problem: dict[int, list[tuple[float, ...]]] = {}
+        for problem, vector in self._sampled:
+            by_problem.setdefault(problem, []).append(vector)
+        return [np.array(vectors) for vectors in by_problem.values()]
 
     # 2. Rollouts
 
@@ -205,6 +215,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
                 self.populations.add(row["problem"], program, vector)
+        self._sampled = [
+            (row["problem"], tuple(v)) for row, vectors in zip(inputs, scores, strict=True) for v in vectors
+        ]
         self._estimate(batch, inputs)
         means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))

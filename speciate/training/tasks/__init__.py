@@ -11,6 +11,7 @@ from typing import Any, Final
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.suggestions import did_you_mean
 from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks.choices import ChoicesTask
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
 from speciate.training.tasks.python import PythonTask
@@ -21,6 +22,7 @@ GENERATED: Final[dict[str, GeneratedTask]] = {task.name: task for task in (MAZE,
 
 SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
     "python": PythonTask,
+    "python-choices": ChoicesTask,
     "python-easy": partial(PythonTask, name="python-easy", most_steps=2),
 }
 """Tasks that generate problems for language models, whose programs run in the sandbox, by name."""

@@ -29,7 +29,8 @@ MOST_STEPS: Final = 4
 FAMILIES: Final = {"arithmetic": python_steps.NUMBER, "lists": python_steps.LIST, "strings": python_steps.TEXT}
 """Families by the type of the input."""
 
-_PROBES: Final = {kind: python_steps.draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
+PROBES: Final = {kind: python_steps.draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
+"""Inputs of each type on which functions with equal results count as equal."""
 _LEAST_RESULTS: Final = 4
 """Different results among the tests: a constant must not pass most of them."""
 
@@ -77,10 +78,10 @@ class PythonTask:
 
 def _is_function(chain: python_steps.Chain, kind: str) -> bool:
     """Return True if every step matters: no chain without one of them does the same."""
-    done = python_steps.behaviour(chain, _PROBES[kind])
+    done = python_steps.behaviour(chain, PROBES[kind])
     for i in range(len(chain)):
         try:
-            if python_steps.behaviour(chain[:i] + chain[i + 1 :], _PROBES[kind]) == done:
+            if python_steps.behaviour(chain[:i] + chain[i + 1 :], PROBES[kind]) == done:
                 return False
         except (TypeError, ValueError, AttributeError):
             continue  # the rest does not fit together
@@ -94,7 +95,7 @@ def _chain(content: Content) -> python_steps.Chain:
 
 def _behaviour(content: Content) -> object:
     kind = FAMILIES[str(content["family"])]
-    return [kind, python_steps.behaviour(_chain(content), _PROBES[kind])]
+    return [kind, python_steps.behaviour(_chain(content), PROBES[kind])]
 
 
 def _problem(slug: str, content: Content) -> Problem:

@@ -14,6 +14,7 @@ from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.prompts.mutation import build_prompt
 from speciate.training.tasks import Split, Task, open_task
+from speciate.training.tasks.choices import ChoicesTask
 from speciate.training.tasks.python import FAMILIES, MOST_STEPS, TESTS, VISIBLE, PythonTask
 from speciate.training.tasks.python_steps import STEPS, draw_inputs, run
 
@@ -56,6 +57,19 @@ def test_families_and_difficulties_are_declared_and_all_occur() -> None:
         assert solution.count("    x = ") == int(problem.source.partition(" step")[0][-1])
         assert solution.split("x = ")[1].split("\n")[0] not in problem.model_dump_json()
     assert [p.digest for p in open_task("python").problems(Split.TEST, 2, start=3)] == [p.digest for p in problems[3:5]]
+
+
+def test_choices_need_a_specialist_each() -> None:
+    with closing(open_evaluator("auto")) as sandbox:
+        task = ChoicesTask(sandbox)
+        problems, solutions = zip(*task.with_solutions(Split.TEST, 6), strict=True)
+        answers = [[*each, "def solve(x):\n    return 0\n"] for each in solutions]
+        scored = task.score(list(zip(problems, answers, strict=True)))
+    for first, second, third, constant in scored:
+        assert (first, second, third) == ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+        assert max(constant) <= 0.5
+    digests = {split: {p.source[-17:] for p in ChoicesTask().problems(split, 120)} for split in Split}
+    assert not digests[Split.TRAIN] & digests[Split.TEST]
 
 
 def test_every_step_takes_and_gives_its_types() -> None:

@@ -84,6 +84,16 @@ def test_trl_has_the_private_methods_that_are_overridden():
     assert overridden - {"create_model_card"} == set(HOOKS)
 
 
+def test_rewards_are_diagnosed_without_a_training(base, tmp_path):
+    said = train("--task", "programs", "--method", "vpo", "--base", str(base), "--diagnose-rewards", "--json",
+                 cwd=tmp_path)  # fmt: skip
+    diagnosis = json.loads(said.stdout)
+    assert diagnosis["problems"] > 30
+    assert diagnosis["trade_offs"] > 0.7 * diagnosis["problems"], "short answers pass different cases"
+    assert diagnosis["gain"] > 0.02
+    assert list(tmp_path.iterdir()) == []
+
+
 # The steps after which the mean rewards of three seeds each had risen by 0.09 or more.
 @pytest.mark.parametrize(("method", "steps"), [("grpo", 20), ("vpo", 45)])
 def test_a_policy_learns(base, tmp_path, method, steps):
@@ -323,6 +333,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "vpo", "--out", "."], "is not empty"),
         (["--task", "programs", "--method", "base", "--base", "there"], "--base does not apply"),
         (["--task", "programs", "--method", "base", "--set", "steps=9"], "--set does not apply"),
+        (["--task", "programs", "--method", "base", "--diagnose-rewards"], "--diagnose-rewards does not apply"),
     ],
     ids=lambda value: None if isinstance(value, list) else value,
 )
