@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -36,6 +36,7 @@ class BestResult:
     candidate: RankedCandidate | EliteRecord | None  # None before the first rewards
     feasible: bool  # satisfies all constraints, and so is the best
     claims: Sequence[UnlockRecord]
+    seed: Mapping[str, float]  # rewards of the seed program; empty without one
     candidate_of: Callable[[int], CandidateRecord]
 
     @property
@@ -51,9 +52,11 @@ class BestResult:
         return self.problem.ranking.violations(self._vector)
 
     @cached_property
-    def values(self) -> list[tuple[Objective, float]]:
+    def values(self) -> list[tuple[Objective, float, float | None, str]]:
+        """For the most important objectives: the reward, the seed's, and whether it is better or worse than that."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        return [(objective, self.rewards[objective.name]) for objective in objectives]
+        rows = [(objective, self.rewards[objective.name], self.seed.get(objective.name)) for objective in objectives]
+        return [(o, value, seed, o.verdict(value, seed) if seed is not None else "") for o, value, seed in rows]
 
     @cached_property
     def targets(self) -> list[dict[str, Any]]:
@@ -74,16 +77,21 @@ class BestResult:
         return tuple(self.rewards[name] for name in self.problem.space.names)
 
 
-def program_values(problem: Problem, candidate: CandidateDetail) -> dict[str, Any]:
-    """Return the template values of a program with its changes to the problem's seed program."""
-    seed, program, diff = problem.seed_program, candidate.program, None
-    if seed:
-        diff = unified_diff(seed, program, before="seed program", after=f"candidate {candidate.number}")
+def program_values(
+    problem: Problem, candidate: CandidateDetail, parent: CandidateRecord | None = None
+) -> dict[str, Any]:
+    """Return the template values of a program with its changes to a parent, or else to the problem's seed program."""
+    old, program, diff = parent.program if parent else problem.seed_program, candidate.program, None
+    if old and program:
+        before = f"candidate {parent.number}" if parent else "seed program"
+        diff = unified_diff(old, program, before=before, after=f"candidate {candidate.number}")
     return {
         "problem": problem,
         "candidate": candidate,
         "most": MAX_CHARACTERS,
         "href": f"/runs/{candidate.run_id}/candidates/{candidate.number}/program.txt",
+        "title": f"Changes to parent {parent.number}" if parent else "Changes to the seed program",
         "diff": diff,
-        "diff_lines": highlight_diff(diff, seed, program, problem, MAX_CHARACTERS) if diff and diff.text else [],
+        "diff_first": diff is not None and parent is not None,
+        "diff_lines": highlight_diff(diff, old, program, problem, MAX_CHARACTERS) if diff and diff.text else [],
     }

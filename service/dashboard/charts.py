@@ -25,7 +25,6 @@ SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up", "cross", "star",
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
 """Marker shapes and line styles change with the colour, which is never the only cue."""
 
-SCALE: Final = [[0.0, "--scale-low"], [0.5, "--scale-mid"], [1.0, "--scale-high"]]
 ROWS_ON_PAGE: Final = 50
 _MAX_CACHED: Final = 256
 
@@ -71,15 +70,15 @@ class Chart:
     def empty(self) -> bool:
         return not self.data
 
-    def spec(self, log: str | None = None) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """Return the figure as the browser receives it."""
-        chart = scaled(self.data, self.layout, self.extents, log)
+        layout, log, beyond = scaled(self.data, self.layout, self.extents)
         return {
-            "data": to_json(chart.data),
-            "layout": to_json(chart.layout),
-            "log": chart.log,
+            "data": to_json(self.data),
+            "layout": to_json(layout),
+            "log": log,
             "fit": bool(self.extents),
-            "note": self.note + chart.note,
+            "note": self.note + (f" “Fit to data” shows {beyond:,} more beyond the axes." if beyond else ""),
             "link": self.link,
             "height": self.height,
         }
@@ -150,14 +149,13 @@ class ChartCache:
     def __init__(self) -> None:
         self._cache: LruCache[Hashable, tuple[str, bytes]] = LruCache(_MAX_CACHED)
 
-    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart], log: str | None = None) -> Response:
-        """Return a figure, or 304 if the browser's copy is current; ``log`` as for ``Chart.spec``."""
-        key = (key, log)
+    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart]) -> Response:
+        """Return a figure, or 304 if the browser's copy is current."""
         cached = self._cache.get(key)
         if cached is None:
             chart = make()
             # The table travels with the figure, so that both stay equal on a live page.
-            sent = {**chart.spec(log), "table_html": macro("rows", chart)}
+            sent = {**chart.spec(), "table_html": macro("rows", chart)}
             body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
             cached = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
             self._cache.put(key, cached)

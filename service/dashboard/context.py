@@ -27,7 +27,7 @@ from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 
-_MAX_RUNS: Final = 16
+_MAX_RUNS: Final = 32
 _MAX_REPORTS: Final = 8
 
 

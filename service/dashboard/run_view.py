@@ -1,47 +1,46 @@
-"""The values and charts of a run's page."""
+"""The values and charts of a run's pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Depends
 
 from service.dashboard.best_result import BestResult, program_values
-from service.dashboard.charts import Chart, Table
+from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart, version_chart
 from service.dashboard.figures.parallel import parallel_chart
-from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
-from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
+from service.dashboard.figures.population import MAX_AXES, Population, axes, population_chart
+from service.dashboard.figures.progress import failures_chart, progress_chart, throughput_chart
 from service.dashboard.figures.solved import solved_objectives_chart
-from service.dashboard.figures.targets import targets_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
 from service.dashboard.parameters import RunIdDep, Word
 from speciate.domain.diagnosis import Fault
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
+from speciate.domain.run import RunState
 from speciate.schema.candidates import AdviceRecord, CandidateDetail, EliteRecord, RolloutDetail
 from speciate.schema.runs import ActiveEvaluation, RankedCandidate, RunRecord
 from speciate.schema.unlocks import UnlockRecord
 
 _MAX_CLAIMS: Final = 500
-_MAPS: Final = frozenset({"cells", "tradeoffs"})
+_OVERVIEW: Final = ("tradeoffs", "progress")
 
 
 @dataclass
 class RunView:
-    """The values that a run's page shows, read when the template needs them."""
+    """The values that a run's pages show, read when a template needs them."""
 
     dashboard: DashboardContext
     run: RunRecord
     x: str = ""
     y: str = ""
-    narrow: bool = False
     max_advice: ClassVar[int] = 30
 
     @cached_property
@@ -91,44 +90,39 @@ class RunView:
 
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
-        """Functions that draw the charts, by chart name, in the order of the page: ``targets`` is at its top."""
-        charts: dict[str, Callable[[], Chart]] = {"targets": lambda: targets_chart(self.population, self.claims)}
-        if self.many:
-            charts["solved"] = lambda: solved_objectives_chart(self.population)
-        else:
-            charts["population"] = lambda: population_chart(self.population, self.x, self.y)
-        charts["best"] = lambda: best_so_far_chart(self.population)
-        if self.run.spec.learning is not None:
-            for name in LEARNING_CHARTS:
-                charts[name] = partial(self._learning_chart, name)
-            charts["version"] = lambda: version_chart(self.steps)
+        """Functions that draw the charts, by chart name, in the order of the pages."""
+        charts: dict[str, Callable[[], Chart]] = {}
+        if len(self.problem.space.selected) > 1:
+            charts["tradeoffs"] = self._tradeoffs
+        charts["progress"] = lambda: progress_chart(self.population, self.claims)
+        first, second = self.axes
+        if not self.many and second is not None and second is not first:
+            charts["population"] = lambda: population_chart(self.population, first, second)
         charts["throughput"] = lambda: throughput_chart(self.population)
         charts["failures"] = lambda: failures_chart(self.population)
-        charts["tokens"] = lambda: tokens_chart(self.population)
-        if 3 <= len(self.problem.objectives) <= MAX_AXES:
-            charts["parallel"] = lambda: parallel_chart(self.population)
-        charts["cells"] = lambda: feature_map_chart(
-            self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
-        )
-        charts["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
+        if self.run.spec.learning is not None:
+            charts |= {name: partial(learning_chart, name, self.steps) for name in LEARNING_CHARTS}
+            charts["version"] = lambda: version_chart(self.steps)
         return charts
 
-    def _learning_chart(self, name: str) -> Chart:
-        return learning_chart(name, self.steps)
+    def _tradeoffs(self) -> Chart:
+        objectives = self.problem.space.selected
+        if self.many:
+            chart = solved_objectives_chart(self.population)
+        elif len(objectives) == 2:
+            chart = population_chart(self.population, objectives[0], objectives[1])
+            data = [trace for trace in chart.data if not trace["name"].startswith("infeasible")]
+            chart = replace(chart, title="Trade-offs", height=14, data=data)
+        else:
+            chart = parallel_chart(self.population)
+        return replace(chart, name="tradeoffs")
 
-    @cached_property
-    def charts(self) -> list[Chart]:
-        """The charts to show: those with data, and empty ones that may still get some."""
-        charts = (make() for make in self.makers.values())
-        return [chart for chart in charts if not chart.empty or chart.name not in self._optional]
-
-    @property
-    def _optional(self) -> frozenset[str]:
-        """Names of charts to leave out if they are empty, because they will stay so."""
-        if self.run.state.ended:
-            return _MAPS | {"tokens", "failures"}
-        # The strategy decides on the cells: after the first candidates, an empty map stays empty.
-        return _MAPS if self.run.evaluated else frozenset()
+    def charts(self, tab: str) -> list[Chart]:
+        """Return the charts of ``overview``, ``population`` or ``learning``; those without data only while it runs."""
+        learning = {*LEARNING_CHARTS, "version"}
+        tabs = {"overview": {*_OVERVIEW}, "learning": learning, "population": {*self.makers} - {*_OVERVIEW} - learning}
+        made = [make() for name, make in self.makers.items() if name in tabs[tab]]
+        return [chart for chart in made if not chart.empty or self.run.state is RunState.RUNNING]
 
     @cached_property
     def best_result(self) -> BestResult:
@@ -136,7 +130,7 @@ class RunView:
         if best is None and self.archive:
             vectors = [tuple(elite.rewards[name] for name in self.problem.space.names) for elite in self.archive]
             best = self.archive[self.problem.ranking.nearest(vectors)]
-        return BestResult(self.problem, best, self.run.best is not None, self.claims, self.candidate)
+        return BestResult(self.problem, best, self.run.best is not None, self.claims, self.seed, self.candidate)
 
     def candidate(self, number: int) -> CandidateDetail:
         return self.dashboard.stores.queries.candidate_of(self.run.id, number)
@@ -149,12 +143,6 @@ class RunView:
         return dict(zip(names, columns.rewards[rows[0]].tolist(), strict=True)) if len(rows) else {}
 
     @property
-    def empty(self) -> str:
-        if not self.run.state.ended:
-            return "No data yet."
-        return f"No data: {(self.run.no_result or 'the run has ended').partition(':')[0]}."
-
-    @property
     def decides(self) -> str:
         """The measure that ranks candidates that meet the same targets."""
         selected = self.problem.space.selected
@@ -163,30 +151,30 @@ class RunView:
         return selected[0].name if len(selected) == 1 else "the distance to the next target"
 
     @property
+    def per_minute(self) -> float | None:
+        spent = self.run.spent
+        return 60 * spent.evaluations / spent.seconds if spent.seconds >= 1 else None
+
+    @property
+    def expected_end(self) -> datetime | None:
+        """Time at which a limit is reached at the average rate so far."""
+        left = self.run.seconds_to_go
+        return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
+
+    @property
     def program(self) -> dict[str, Any] | None:
         """The program of the best result; None before the first rewards."""
         if self.best_result.number is None:
             return None
         return program_values(self.problem, self.candidate(self.best_result.number))
 
-    @cached_property
-    def best(self) -> Table | None:
-        """The best candidate of each objective among those that meet the targets of the best one.
-
-        None if it would repeat the best one, and with one objective or too many for a table.
-        """
-        if self.run.best is None or not 2 <= len(self.problem.objectives) <= MAX_AXES:
-            return None
-        table = best_matrix(self.population, self.run.best)
-        return table if any(row[1] != self.run.best.number for row in table.rows) else None
-
     def part(self) -> LivePart:
-        text = fragment("run_live.html", view=self, run=self.run)
+        text = fragment("run_live.html", view=self, run=self.run) + fragment("run_parts.html", view=self, run=self.run)
         return LivePart(text, str(self.run.revision), final=self.run.state.ended)
 
 
-def _run_view(run_id: RunIdDep, dashboard: DashboardDep, x: Word = "", y: Word = "", narrow: bool = False) -> RunView:
-    return RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+def _run_view(run_id: RunIdDep, dashboard: DashboardDep, x: Word = "", y: Word = "") -> RunView:
+    return RunView(dashboard, dashboard.stores.runs.get(run_id), x, y)
 
 
 RunViewDep = Annotated[RunView, Depends(_run_view)]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import Cell, Chart, Table, axis, escaped, hover, series_marker, step_line, thinned
 from service.dashboard.figures.population import Population, better
-from service.dashboard.scales import Extent
 from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.reward import pareto_front
@@ -28,7 +27,6 @@ Curve = tuple[NDArray[Any], FloatArray]
 class Measure:
     """A value of a run that changes with its evaluations."""
 
-    chart: str
     title: str
     value: str
     axis: str
@@ -37,22 +35,16 @@ class Measure:
 
 
 def best_of(objective: Objective) -> Measure:
-    name = objective.name
-    note = (
-        f"{better(objective)}. Targets met decide first which candidate is best, so that the line may also get worse."
-    )
     return Measure(
-        "best",
-        f"Best candidate so far: {name}",
-        f"best {name}",
+        f"Best {objective.name} so far",
+        f"best {objective.name}",
         objective.directed,
-        note,
+        f"{better(objective)}.",
         lambda run: run.best_curve(objective),
     )
 
 
 HYPERVOLUME: Final = Measure(
-    "hypervolume",
     "Hypervolume",
     "hypervolume",
     "hypervolume ↑",
@@ -62,23 +54,8 @@ HYPERVOLUME: Final = Measure(
 )
 
 
-def compare_runs_chart(runs: Sequence[tuple[str, Population]], measure: Measure) -> Chart:
-    """Draw a measure, one line per run."""
-    data: list[dict[str, Any]] = []
-    rows: list[tuple[str, int, float]] = []
-    for rank, (name, population) in enumerate(runs):
-        curve = measure.curve(population)
-        if curve is None:
-            continue
-        at, best = curve
-        rows += [(name, int(x), float(y)) for x, y in zip(at.tolist(), best.tolist(), strict=True)]
-        data.append(_line(rank, name, f"{measure.value}: %{{y}}", at, best))
-    table = Table(("run", "at evaluations", measure.value), rows)
-    return _chart(measure, f"{measure.note} {_CHANCE}", data, table)
-
-
-def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], measure: Measure) -> Chart:
-    """Draw the mean, lowest and highest value of each group of runs.
+def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], measure: Measure) -> Chart:
+    """Draw a measure of each run, or the mean of each group of runs with a band from the lowest to the highest value.
 
     A run without a value, such as one without a feasible candidate, is left out; the note gives their number. A mean
     spans the evaluations at which all remaining runs of its group have a value; a group without a span is left out.
@@ -98,15 +75,19 @@ def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
             continue
         low, mean, high = values.min(axis=0), values.mean(axis=0), values.max(axis=0)
         rows += [(name, len(curves), int(x), *map(float, ys)) for x, *ys in zip(at, mean, low, high, strict=True)]
+        label = f"{name} ({len(curves)})" if len(runs) > 1 else name
         if len(curves) > 1:
-            data += [{**_edge(rank, at, edge), "legendgroup": name} for edge in (low, high)]
-        label = f"{name} ({len(curves)})"
-        data.append({**_line(rank, label, f"mean {measure.value}: %{{y}}", at, mean), "legendgroup": name})
-    columns = ("runs with", "runs", "at evaluations", f"mean {measure.value}", "lowest", "highest")
-    note = f"{measure.note} A thick line is the mean over its runs, thin lines are the lowest and the highest."
+            data += [{**_edge(rank, at, low), "legendgroup": name}]
+            data += [{**_edge(rank, at, high), "legendgroup": name, "fill": "tonexty"}]
+        data.append({**_line(rank, label, f"{measure.value}: %{{y}}", at, mean), "legendgroup": name})
+    note = f"{measure.note} {_CHANCE}"
+    if any(len(runs) > 1 for _, runs in groups):
+        note += " A line is the mean over the runs of a group, its band reaches from the lowest to the highest."
     if left_out:
         note += f" Left out: {left_out} run{'s' * (left_out > 1)} without a feasible candidate."
-    return _chart(measure, f"{note} {_CHANCE}", data, Table(columns, rows))
+    table = Table(("runs", "number of runs", "at evaluations", f"mean {measure.value}", "lowest", "highest"), rows)
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(measure.axis), "showlegend": True}
+    return Chart("curves", measure.title, note, data, layout, table, height=22)
 
 
 def compare_fronts_chart(
@@ -124,13 +105,6 @@ def compare_fronts_chart(
         for rank, (name, points, candidates) in enumerate(fronts)
         for trace in _front_traces(rank, name, points, candidates, first, second)
     ]
-    values = np.concatenate([points for _, points, _ in fronts])
-    every = np.ones(len(values), dtype=np.bool_)
-    extents = {
-        letter: Extent(objective.name, values[:, j], every, objective.range)
-        for j, (letter, objective) in enumerate((("x", first), ("y", second)))
-        if len(values)
-    }
     note = (
         f"The Pareto front of each run. {better(first)}, {better(second)}. Lines join the candidates that are best in"
         " these two objectives; small points are on the front for other objectives."
@@ -142,7 +116,7 @@ def compare_fronts_chart(
         "hovermode": "closest",
     }
     table = Table(("run", "candidate", first.name, second.name), rows)
-    return Chart("fronts", "Fronts", note, data, layout, table, height=26, link="{}", extents=extents)
+    return Chart("fronts", "Fronts", note, data, layout, table, height=22, link="{}")
 
 
 def _front(runs: Sequence[Population], first: Objective, second: Objective) -> tuple[FloatArray, list[tuple[int, str]]]:
@@ -206,11 +180,6 @@ def _line(rank: int, name: str, value: str, at: NDArray[Any], best: NDArray[Any]
     return step_line(rank, at[keep], best[keep], template, name=escaped(name))
 
 
-def _edge(rank: int, at: NDArray[Any], best: NDArray[Any]) -> dict[str, Any]:
-    thin = _line(rank, "", "", at, best)
-    return {**thin, "line": {**thin["line"], "width": 1}, "opacity": 0.5, "showlegend": False, "hoverinfo": "skip"}
-
-
-def _chart(measure: Measure, note: str, data: list[dict[str, Any]], table: Table) -> Chart:
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(measure.axis), "showlegend": True}
-    return Chart(measure.chart, measure.title, note, data, layout, table, height=22)
+def _edge(rank: int, at: NDArray[Any], values: NDArray[Any]) -> dict[str, Any]:
+    edge = _line(rank, "", "", at, values)
+    return {**edge, "line": {**edge["line"], "width": 0}, "showlegend": False, "hoverinfo": "skip"}

@@ -7,66 +7,72 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, axis, hover, scatter, thinned
-from service.dashboard.figures.population import MAX_AXES, Population, front_table, share_of_range
+from service.dashboard.charts import SERIES, Chart, hover, scatter, thinned
+from service.dashboard.figures.population import MAX_AXES, Population, front_table
 from speciate.domain.arrays import FloatArray
+from speciate.domain.objective import Direction, Objective
 
 MAX_LINES: Final = 150
 
 
 def parallel_chart(population: Population) -> Chart:
-    """Draw the front as lines over all objectives, each on its declared range with the better end on top."""
-    objectives = population.problem.objectives[:MAX_AXES]
-    names = [objective.name for objective in objectives]
-    front = population.front
-    points = population.columns.rewards[front][:, : len(objectives)]
-    shares = np.stack([share_of_range(points[:, j], objective) for j, objective in enumerate(objectives)], axis=1)
-    bests = _best_rows(shares)
-    drawn = sorted({*thinned(len(front), MAX_LINES), *bests})
-    # One trace with gaps for all lines: a browser needs a hundred times as long for a hundred traces.
-    data = [_lines(population, names, front[drawn], points[drawn], shares[drawn])] if drawn else []
-    for rank, (i, best) in enumerate(bests.items()):
-        line = {"width": 2.6, "color": SERIES[(rank + 1) % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
-        label = ", ".join(names[j] for j in best[:3]) + (" …" if len(best) > 3 else "")
-        look = {"line": line, "marker": {"size": 8, "symbol": SYMBOLS[(rank + 1) % len(SYMBOLS)]}, "opacity": 1.0}
-        single = _lines(population, names, front[i : i + 1], points[i : i + 1], shares[i : i + 1])
-        data.append({**single, **look, "name": f"best {label}", "showlegend": True})
+    """Draw the front as lines over all objectives, each from its worst value drawn to its best one, which is on top."""
+    columns, space, front = population.columns, population.problem.space, population.front
+    objectives = space.selected[:MAX_AXES]
+    picked = [space.names.index(objective.name) for objective in objectives]
+    seed = np.flatnonzero(columns.scored & columns.seed)[:1]
+    best = np.array(population.ranked_front[:1], dtype=np.int64)
+    shown = np.union1d(front[thinned(len(front), MAX_LINES)], best)
+    looks: list[tuple[str, NDArray[np.int64], dict[str, Any], float]] = [
+        (f"front ({len(front):,})", shown, {"width": 1, "color": SERIES[0]}, 0.4),
+        ("seed", seed, {"width": 2, "color": SERIES[4], "dash": "dot"}, 1.0),
+        ("best", best, {"width": 2.6, "color": SERIES[1]}, 1.0),
+    ]
+    drawn = columns.rewards[np.union1d(shown, seed)][:, picked]
+    data = [
+        {**_lines(population, objectives, rows, picked, drawn), "name": name, "line": line, "opacity": opacity}
+        for name, rows, line, opacity in looks
+        if len(rows)
+    ]
     layout = {
         "xaxis": {"type": "category", "showgrid": True},
-        "yaxis": axis("share of the declared range, better is up"),
+        "yaxis": {"visible": False, "range": [-0.05, 1.05]},
         "hovermode": "closest",
+        "showlegend": True,
     }
-    hidden = len(front) - len(drawn)
-    note = "Each line is a candidate of the front. Crossing lines are trade-offs." + (
-        f" {hidden:,} candidates of the front are not drawn; the download has all." if hidden else ""
+    hidden = len(front) - len(shown)
+    note = (
+        "Each line is a candidate of the front. Crossing lines are trade-offs; the better end of each axis is on top."
+        + (f" {hidden:,} candidates of the front are not drawn; the download has all." if hidden else "")
     )
     table = front_table(population)
-    title = "Front over all objectives"
-    return Chart("parallel", title, note, data, layout, table, height=22, link=population.link)
+    return Chart("parallel", "Trade-offs", note, data, layout, table, height=14, link=population.link)
 
 
 def _lines(
-    population: Population, names: list[str], rows: NDArray[np.int64], raw: FloatArray, shares: FloatArray
+    population: Population, objectives: tuple[Objective, ...], rows: Any, picked: list[int], drawn: FloatArray
 ) -> dict[str, Any]:
-    """Return candidates as lines, shapes (n,), (n, d) and (n, d), with a gap after each."""
+    """Return n candidates as one trace with a gap after each: a hundred traces take a browser a hundred times as long.
+
+    Heights are shares of the span of the m rows of ``drawn``, shape (m, d).
+    """
+    raw, low, high = population.columns.rewards[rows][:, picked], drawn.min(axis=0), drawn.max(axis=0)
+    rising = np.array([objective.direction is Direction.MAXIMIZE for objective in objectives])
+    worst, top = np.where(rising, low, high), np.where(rising, high, low)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.where(top == worst, 1.0, (raw - worst) / (top - worst))
+    names = [f"{o.directed}<br>{t:.4g}<br>to {w:.4g}" for o, t, w in zip(objectives, top, worst, strict=True)]
     numbers = population.columns.number[rows].tolist()
     return scatter(
         "lines+markers",
         [*names, None] * len(numbers),
         [value for share in shares.tolist() for value in (*share, None)],
-        hover("candidate %{customdata}", "%{x}: %{text}"),
+        hover("candidate %{customdata}", "%{text}"),
         customdata=[number for number in numbers for _ in (*names, None)],
-        text=[text for point in raw.tolist() for text in (*(f"{value:.4g}" for value in point), "")],
-        line={"color": SERIES[0], "width": 1},
+        text=[
+            text
+            for point in raw.tolist()
+            for text in (*(f"{o.name}: {value:.4g}" for o, value in zip(objectives, point, strict=True)), "")
+        ],
         marker={"size": 4},
-        opacity=0.4,
-        showlegend=False,
     )
-
-
-def _best_rows(shares: FloatArray) -> dict[int, list[int]]:
-    """Return the rows that are best in an objective, each with the positions of these objectives."""
-    objectives_of: dict[int, list[int]] = {}
-    for j in range(shares.shape[1] if len(shares) else 0):
-        objectives_of.setdefault(int(np.argmax(shares[:, j])), []).append(j)
-    return objectives_of

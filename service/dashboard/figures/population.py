@@ -1,4 +1,4 @@
-"""The population in reward space, its Pareto front, and the best candidate of each objective."""
+"""The population in reward space and its Pareto front."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
+from service.dashboard.charts import SERIES, Chart, Table, axis, hover, scatter, thinned
+from service.dashboard.formatting import clip
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
 from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import large_front
-from speciate.schema.runs import RankedCandidate
+from speciate.domain.target import Target
 from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
@@ -75,11 +75,9 @@ class Population:
     @cached_property
     def ranked_front(self) -> list[int]:
         """Rows of the front, best candidate first, as in the API."""
-        columns, merit = self.columns, self.problem.ranking.merit
-        ranks = {
-            row: (merit(columns.rewards[row].tolist(), int(self.targets[row])), -columns.number[row])
-            for row in self.front.tolist()
-        }
+        columns, rows = self.columns, self.front.tolist()
+        merits = self.problem.ranking.merits(columns.rewards[rows].tolist(), self.targets[rows].tolist())
+        ranks = dict(zip(rows, zip(merits, (-columns.number[rows]).tolist(), strict=True), strict=True))
         return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
     def extent(self, objective: Objective) -> Extent:
@@ -87,15 +85,23 @@ class Population:
         scored, name = self.columns.scored, objective.name
         counted = self.feasible[scored] if self.feasible.any() else scored[scored]
         values = self.columns.rewards[scored, self.problem.space.names.index(name)]
-        return Extent(name, values, counted, objective.range)
+        aims = [limit for limit, targets in limits(self.problem, name).items() if any(each.unlock for each in targets)]
+        return Extent(values, counted, tuple(aims))
 
     @cached_property
-    def best_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows at which the best candidate changed, and the best candidate's row from there on, shape (k,) each."""
-        rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
-        best = self.problem.ranking.best_so_far(self.columns.rewards[rows], self.targets[rows])
-        steps = np.flatnonzero((np.diff(best, prepend=-1) != 0) & (best >= 0))
-        return rows[steps], rows[best[steps]]
+    def leading(self) -> NDArray[np.bool_]:
+        """True for feasible candidates that meet the targets of the best one, shape (n,)."""
+        met = np.unique(self.targets[self.feasible]).tolist()
+        best = max(met, key=lambda targets: (*self.problem.ranking.standing(targets), targets), default=0)
+        leading: NDArray[np.bool_] = self.feasible & (self.targets & best == best)
+        return leading
+
+    def improvements(self, objective: Objective, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the rows, shape (k,), at which the best value of an objective among some candidates changed."""
+        rows = np.flatnonzero(among)
+        values = self.columns.rewards[rows, self.problem.space.names.index(objective.name)]
+        best = np.maximum.accumulate(values if objective.direction is Direction.MAXIMIZE else -values)
+        return rows[np.diff(best, prepend=-np.inf) > 0]
 
     @cached_property
     def hypervolume_curve(self) -> tuple[NDArray[Any], FloatArray] | None:
@@ -109,16 +115,41 @@ class Population:
         return np.append(evaluations[rows[last]], evaluations[-1]), np.append(volumes, volumes[-1])
 
     def best_curve(self, objective: Objective) -> tuple[NDArray[Any], FloatArray] | None:
-        """Return evaluations and the value of the best candidate until then, continued to the last evaluation.
+        """Return evaluations and the best value of feasible candidates until then, continued to the last evaluation.
 
         None without a feasible candidate.
         """
-        steps, best = self.best_rows
-        if not len(steps):
+        rows, evaluations = self.improvements(objective, self.feasible), self.columns.evaluations
+        if not len(rows):
             return None
-        values = self.columns.rewards[best, self.problem.space.names.index(objective.name)]
-        evaluations = self.columns.evaluations
-        return np.append(evaluations[steps], evaluations[-1]), np.append(values, values[-1])
+        values = self.columns.rewards[rows, self.problem.space.names.index(objective.name)]
+        return np.append(evaluations[rows], evaluations[-1]), np.append(values, values[-1])
+
+
+def limits(problem: Problem, name: str) -> dict[float, list[Target]]:
+    """Return the numbers with which targets compare an objective, and these targets."""
+    found: dict[float, list[Target]] = {}
+    for target, rule in zip(problem.targets, problem.rules, strict=True):
+        for word, limit in zip(rule.tokens, rule.tokens[2:], strict=False):
+            if word == name:
+                found.setdefault(float(limit), []).append(target)
+    return found
+
+
+def limit_lines(problem: Problem, objective: Objective, along: str) -> list[dict[str, Any]]:
+    """Return the targets' limits of an objective as dashed lines across its axis, such as ``y2``."""
+    mine, other = along[0], "y" if along[0] == "x" else "x"
+    lines = []
+    for limit, targets in limits(problem, objective.name).items():
+        colour = "--accent" if any(target.unlock for target in targets) else "--muted"
+        names = clip(", ".join(target.name for target in targets), 40)
+        ends = {f"{mine}ref": along, f"{mine}0": limit, f"{mine}1": limit}
+        ends |= {f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
+        label = {"text": names, "textposition": "end", "textangle": 0, "font": {"size": 10, "color": colour}}
+        label |= {"xanchor": "right"} if mine == "y" else {"xanchor": "left", "yanchor": "top"}
+        line = {"color": colour, "width": 1, "dash": "dash"}
+        lines.append({"type": "line", **ends, "label": label, "line": line, "layer": "below"})
+    return lines
 
 
 def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, Objective | None]:
@@ -139,10 +170,8 @@ def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, 
     return first, second
 
 
-def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
-    first, second = axes([population], x, y)
-    if second is None or second is first:
-        return _over_evaluations(population, first)
+def population_chart(population: Population, first: Objective, second: Objective) -> Chart:
+    """Draw all scored candidates over two objectives."""
     columns, names, front = population.columns, population.problem.space.names, population.front
     picked = names.index(first.name), names.index(second.name)
     rest = np.setdiff1d(np.flatnonzero(population.feasible), front)
@@ -158,7 +187,7 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
         ("infeasible", outside, {"size": 6, "color": SERIES[6], "opacity": 0.45, "symbol": "x-thin-open"}, {}),
         ("dominated", dominated, {"size": 5, "color": SERIES[0], "opacity": 0.45}, {}),
         ("front", front, {"size": 9, "color": SERIES[1], "symbol": "diamond"}, front_look),
-        ("seed program", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
+        ("seed", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
     ]
     traces = [
         scatter(
@@ -177,55 +206,17 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     note = f"Each point is a candidate; diamonds are the Pareto front. {better(first)}, {better(second)}." + (
         f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )
-    layout = {"xaxis": axis(first.directed), "yaxis": axis(second.directed), "hovermode": "closest"}
+    lines = [*limit_lines(population.problem, first, "x"), *limit_lines(population.problem, second, "y")]
+    layout = {
+        "xaxis": axis(first.directed),
+        "yaxis": axis(second.directed),
+        "hovermode": "closest",
+        "shapes": lines,
+    }
     extents = {"x": population.extent(first), "y": population.extent(second)} if traces else {}
     table = front_table(population)
     title = "Population in reward space"
     return Chart("population", title, note, traces, layout, table, height=26, link=population.link, extents=extents)
-
-
-def best_matrix(population: Population, best: RankedCandidate) -> Table:
-    """Return, for every objective, the best of the feasible candidates that meet the targets of the best one."""
-    columns, problem = population.columns, population.problem
-    mask = sum(1 << i for i, target in enumerate(problem.targets) if target.name in best.targets)
-    eligible = population.feasible & (population.targets & mask == mask)
-    rows: list[list[Cell]] = []
-    links: list[str] = []
-    for i, objective in enumerate(problem.objectives[:MAX_AXES]):
-        rows_left = np.flatnonzero(eligible)
-        if not len(rows_left):
-            break
-        if not objective.aim:
-            continue
-        values = columns.rewards[rows_left, i]
-        end = values.max() if objective.direction is Direction.MAXIMIZE else values.min()
-        equals = rows_left[values == end]
-        row = equals[large_front(problem.space.normalise(columns.rewards[equals]))[0]]
-        number = int(columns.number[row])
-        rows.append([objective.name, number, *(float(value) for value in columns.rewards[row][:MAX_AXES])])
-        links.append(population.link.format(number))
-    directed = (objective.directed for objective in problem.objectives[:MAX_AXES])
-    return Table(("best in", "candidate", *directed), rows, tuple(links))
-
-
-def _over_evaluations(population: Population, objective: Objective) -> Chart:
-    columns = population.columns
-    values = columns.rewards[:, population.problem.space.names.index(objective.name)]
-    rows = np.flatnonzero(columns.scored)
-    drawn = rows[thinned(len(rows), MAX_POINTS)]
-    template = hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations")
-    more = {"customdata": columns.number[drawn], "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5}}
-    points = scatter("markers", columns.evaluations[drawn], values[drawn], template, name="candidates", **more)
-    data = [points] if len(drawn) else []
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(objective.directed), "hovermode": "closest"}
-    extents = {"y": population.extent(objective)} if data else {}
-    table = Table(
-        ("candidate", "evaluations", objective.name),
-        [(int(columns.number[r]), int(columns.evaluations[r]), float(values[r])) for r in rows.tolist()],
-    )
-    note = f"Each point is a candidate, in order of evaluation. {better(objective)}."
-    title = "Population over evaluations"
-    return Chart("population", title, note, data, layout, table, height=26, link=population.link, extents=extents)
 
 
 def front_table(population: Population) -> Table:
@@ -242,13 +233,6 @@ def front_table(population: Population) -> Table:
     links = tuple(population.link.format(row[0]) for row in rows)
     names = population.problem.space.names[:MAX_AXES]
     return Table(("candidate on the front", "at evaluations", "island", *names), rows, links)
-
-
-def share_of_range(values: FloatArray, objective: Objective) -> FloatArray:
-    """Return values as shares of the objective's declared range, 1 at its better end."""
-    low, high = objective.range
-    share: FloatArray = (values - low) / (high - low)
-    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
 
 
 def better(objective: Objective) -> str:

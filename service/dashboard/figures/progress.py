@@ -1,30 +1,23 @@
-"""Best values so far, throughput, failures and tokens of a run."""
+"""Best values so far, throughput and failures of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from service.dashboard.charts import (
-    SERIES,
-    Chart,
-    Table,
-    axis,
-    bars,
-    escaped,
-    hatched,
-    hover,
-    scatter,
-    step_line,
-    thinned,
-)
-from service.dashboard.figures.population import MAX_AXES, Population, share_of_range
+from service.dashboard.charts import SERIES, Chart, Table, axis, bars, escaped, hatched, hover, scatter, thinned
+from service.dashboard.figures.population import MAX_AXES, Population, limit_lines
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
-from speciate.domain.arrays import FloatArray
+from service.dashboard.objectives import by_importance
 from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.domain.target import ClaimState
+from speciate.schema.unlocks import UnlockRecord
+
+MAX_OBJECTIVES: Final = 4
+"""Objectives drawn; the table has all."""
 
 _MAX_STEPS: Final = 400
 _MAX_BINS: Final = 60
@@ -32,39 +25,91 @@ _MAX_FAILURES: Final = 12
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def best_so_far_chart(population: Population) -> Chart:
-    objectives = [o for o in population.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
-    if len(objectives) > MAX_AXES:
+def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) -> Chart:
+    """Draw the best value so far of each objective, in its unit, on an axis of its own.
+
+    Without a feasible candidate, the constraints are drawn.
+
+    Args:
+        population: The candidates of a run.
+        claims: Candidates of the run that met a target.
+    """
+    problem = population.problem
+    if len(problem.space.selected) > MAX_AXES:
         return solved_so_far_chart(population)
-    alone = len(objectives) == 1
+    feasible = bool(population.feasible.any())
+    role = ObjectiveRole.OBJECTIVE if feasible else ObjectiveRole.CONSTRAINT
+    objectives = [o for o in by_importance(problem) if o.role is role]
+    drawn = objectives[:MAX_OBJECTIVES]
     data: list[dict[str, Any]] = []
-    rows: list[tuple[str, int, float]] = []
-    for rank, objective in enumerate(objectives):
-        curve = population.best_curve(objective)
-        if curve is None:
-            break
-        at, best = curve
-        rows += [(objective.name, int(x), float(y)) for x, y in zip(at[:-1].tolist(), best[:-1].tolist(), strict=True)]
-        data.append(_best_line(rank, objective, at, best, scaled=not alone))
-    title = objectives[0].name if alone else "share of the declared range"
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(title), "showlegend": not alone}
+    layout: dict[str, Any] = {
+        "xaxis": axis("evaluations", anchor=f"y{len(drawn)}", rangemode="tozero"),
+        "shapes": [],
+        "annotations": [],
+    }
+    for rank, objective in enumerate(drawn):
+        name = f"y{rank + 1}" if rank else "y"
+        data += [{**trace, "yaxis": name} for trace in _progress_lines(population, objective, claims)]
+        layout["shapes"] += limit_lines(problem, objective, name)
+        top = 1 - rank / len(drawn)
+        layout[name.replace("y", "yaxis")] = {"domain": [top - 0.78 / len(drawn), top], "nticks": 4, "type": "linear"}
+        title = {"text": f"<b>{objective.directed}</b>", "xanchor": "left", "yanchor": "bottom", "x": 0, "y": top}
+        layout["annotations"].append({**title, "xref": "paper", "yref": "paper", "showarrow": False})
+    layout |= {"showlegend": False, "hovermode": "closest"}
+    columns, names = population.columns, problem.space.names
+    rows = [
+        (
+            o.name,
+            int(columns.number[row]),
+            int(columns.evaluations[row]),
+            float(columns.rewards[row, names.index(o.name)]),
+        )
+        for o in objectives
+        for row in population.improvements(o, population.leading if feasible else columns.scored).tolist()
+    ]
+    links = tuple(population.link.format(row[1]) for row in rows)
+    table = Table(("objective", "candidate", "at evaluations", "best"), rows, links)
     note = (
-        "The value of the best candidate so far: targets met, then the objectives. A long flat end is a plateau."
-        if alone
-        else "The values of the best candidate so far, on their declared ranges with the better end on top. The best"
-        " meets the unlock target or most others, so a value may become worse when it meets another one."
+        "The best value so far of each objective among the candidates that meet the targets of the best one; dotted:"
+        " among all. Dashed lines are targets; stars mark confirmed ones."
     )
-    table = Table(("objective", "at evaluations", "best"), rows)
-    return Chart("best", "Best so far", note + feasible_only(population), data, layout, table)
+    height = min(10 + 4 * (len(drawn) - 1), 22)
+    data = data if any(len(trace["x"]) for trace in data) else []
+    return Chart("progress", "Progress", note + feasible_only(population), data, layout, table, height, population.link)
 
 
-def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArray, *, scaled: bool) -> dict[str, Any]:
-    keep = thinned(len(at), _MAX_STEPS)
-    at, best = at[keep], best[keep]
-    heights = share_of_range(best, objective) if scaled else best
-    texts = [f"{value:.6g}" for value in best.tolist()]
-    template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
-    return step_line(rank, at, heights, template, name=objective.name, text=texts)
+def _progress_lines(
+    population: Population, objective: Objective, claims: Sequence[UnlockRecord]
+) -> Iterator[dict[str, Any]]:
+    """Yield the best values among all candidates, those among the leading ones, and the confirmed targets."""
+    columns, position = population.columns, population.problem.space.names.index(objective.name)
+    feasible = population.feasible if population.feasible.any() else columns.scored
+    leading = population.leading if population.leading.any() else feasible
+    looks = (feasible, {"color": "--muted", "dash": "dot", "width": 1.5}), (leading, {"color": SERIES[0], "width": 2})
+    template = hover("candidate %{customdata}", f"{objective.name}: %{{y:.6g}}", "at %{x} evaluations")
+    for among, line in looks:
+        rows = population.improvements(objective, among)
+        if not len(rows) or (among is feasible and np.array_equal(rows, population.improvements(objective, leading))):
+            continue
+        rows = rows[thinned(len(rows), _MAX_STEPS)]
+        x = np.append(columns.evaluations[rows], columns.evaluations[-1])
+        y, numbers = (
+            np.append(values, values[-1]) for values in (columns.rewards[rows, position], columns.number[rows])
+        )
+        yield scatter("lines", x, y, template, line={"shape": "hv", **line}, customdata=numbers)
+    met = [
+        (row, claim)
+        for claim in claims
+        if claim.state is ClaimState.CONFIRMED
+        for row in np.flatnonzero(columns.number == claim.number).tolist()
+    ]
+    if met:
+        rows = np.array([row for row, _ in met])
+        more = {"customdata": columns.number[rows], "text": [claim.target for _, claim in met]}
+        marker = {"size": 11, "symbol": "star", "color": "--good"}
+        template = hover("%{text} confirmed", "candidate %{customdata}", "at %{x} evaluations")
+        at = [claim.evaluations for _, claim in met]
+        yield scatter("markers", at, columns.rewards[rows, position], template, marker=marker, **more)
 
 
 def throughput_chart(population: Population) -> Chart:
@@ -111,21 +156,6 @@ def failures_chart(population: Population) -> Chart:
     note = "Candidates without rewards, by reason. The throughput chart shows when they failed."
     table = Table(("failure", "candidates", "share"), rows)
     return Chart("failures", "Failures by reason", note, data, layout, table, height=16)
-
-
-def tokens_chart(population: Population) -> Chart:
-    columns = population.columns
-    data: list[dict[str, Any]] = []
-    rows: list[tuple[int, int, float]] = []
-    if len(columns) and columns.tokens.any():
-        keep = thinned(len(columns), _MAX_STEPS)
-        rows = [(int(columns.evaluations[i]), int(columns.tokens[i]), float(columns.seconds[i])) for i in keep]
-        template, line = hover("%{y:,} tokens", "at %{x:,} evaluations"), {"width": 2, "color": SERIES[3]}
-        data.append(scatter("lines", columns.evaluations[keep], columns.tokens[keep], template, line=line))
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis("tokens", rangemode="tozero"), "showlegend": False}
-    note = "Prompt and completion tokens spent; the steeper the line, the more each evaluation costs."
-    table = Table(("evaluations", "tokens", "running seconds"), rows)
-    return Chart("tokens", "Tokens spent", note, data, layout, table, height=16)
 
 
 def _clock(milliseconds: float) -> str:

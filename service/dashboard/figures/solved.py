@@ -69,7 +69,7 @@ def solved_so_far_chart(population: Population) -> Chart:
         " solves them all."
     )
     table = Table(("evaluations", "by any candidate", "by one"), rows)
-    return Chart("best", "Objectives solved so far", note + feasible_only(population), data, layout, table)
+    return Chart("progress", "Objectives solved so far", note + feasible_only(population), data, layout, table)
 
 
 def solved_matrix(population: Population) -> NDArray[np.bool_]:

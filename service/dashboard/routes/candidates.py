@@ -14,22 +14,20 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from service.dashboard.best_result import program_values
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import SubmittedForm, form_errors
-from service.dashboard.highlighting import highlight_diff
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import RunIdDep, Text, Word, parse_count, parse_id
-from service.diffs import unified_diff
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.objective import Objective
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.messaging.replays import replayable
 from speciate.ports.work import WorkKind
 from speciate.schema.base import Page
 from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
-from speciate.schema.runs import RunRecord
+from speciate.schema.runs import RankedCandidate, RunRecord
 from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
 from speciate.storage.candidates.queries import WaitingBatch
 
@@ -39,7 +37,6 @@ MAX_CHARACTERS: Final = 60_000
 """Characters of a text shown on a page; the download has all."""
 
 _LIMIT: Final = 60
-_ANCESTORS: Final = 40
 _COLUMNS: Final = 6
 
 
@@ -118,7 +115,7 @@ def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
 
 @router.get("/runs/{run_id}/candidates/{number}")
 def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
-    """Show a candidate: rewards, diff to its parent, prompt and completion, ancestors; before its result, the wait."""
+    """Show a candidate: rewards, changes to its parent, prompt and completion; before its result, the wait."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     candidate, waiting = _look_up(dashboard, run_id, number)
@@ -126,25 +123,17 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
         panel = _evaluation(dashboard, run, int(number), waiting)
         return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **panel)
     parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
-    diff, diff_lines = None, []
-    if parent:
-        before, after = f"candidate {parent.number}", f"candidate {candidate.number}"
-        diff = unified_diff(parent.program, candidate.program, before=before, after=after)
-        diff_lines = highlight_diff(diff, parent.program, candidate.program, problem, MAX_CHARACTERS)
     return page(
         request,
         "candidate.html",
         problem=problem,
         parent=parent,
-        rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
-        diff=diff,
-        diff_lines=diff_lines,
+        rewards=[_reward(objective, candidate, parent, run.best) for objective in problem.objectives],
+        program=program_values(problem, candidate, parent),
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         wrote=dashboard.stores.catalog.policy(candidate.policy_id).name
         if run.learning is not None and candidate.policy_id
         else None,
-        ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
-        objectives=shown_objectives(problem),
         most=MAX_CHARACTERS,
         **(_evaluation(dashboard, run, candidate.number) | _replay(dashboard, candidate)),
     )
@@ -290,10 +279,16 @@ def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[st
     return texts | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
 
 
-def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateDetail | None) -> dict[str, Any]:
+def _reward(
+    objective: Objective, candidate: CandidateDetail, parent: CandidateDetail | None, best: RankedCandidate | None
+) -> dict[str, Any]:
+    """Return a reward with those of the parent and of the run's best candidate, and how it compares with each."""
+
+    def against(other: CandidateDetail | RankedCandidate | None) -> dict[str, Any]:
+        value = ((other and other.rewards) or {}).get(objective.name)
+        if mine is None or value is None:
+            return {"value": value, "change": None, "verdict": ""}
+        return {"value": value, "change": mine - value, "verdict": objective.verdict(mine, value)}
+
     mine = (candidate.rewards or {}).get(objective.name)
-    before = ((parent and parent.rewards) or {}).get(objective.name)
-    sign = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
-    change = None if mine is None or before is None else mine - before
-    verdict = "" if not change or not objective.aim else "better" if change * sign > 0 else "worse"
-    return {"objective": objective, "value": mine, "change": change, "verdict": verdict}
+    return {"objective": objective, "value": mine, "parent": against(parent), "best": against(best)}

@@ -1,4 +1,4 @@
-"""Comparison of several runs: best candidates, hypervolume, fronts, and the settings in which they differ."""
+"""Comparison of several runs: best values, hypervolume, fronts, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardDep
 from service.dashboard.figures.comparison import (
     HYPERVOLUME,
-    Measure,
     best_of,
+    compare_curves_chart,
     compare_fronts_chart,
-    compare_groups_chart,
-    compare_runs_chart,
 )
 from service.dashboard.figures.population import MAX_AXES, Population, axes
 from service.dashboard.formatting import clip, number, short
@@ -28,15 +26,16 @@ from service.dashboard.parameters import Word, parse_id
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
-from speciate.domain.labels import MAX_TAGS
 from speciate.domain.objective import Objective
 from speciate.schema.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
 
-MAX_RUNS: Final = 8
+MAX_RUNS: Final = 24
+DEFAULT_RUNS: Final = 5
+GROUPS: Final = ("tag", "seed", "policy", "strategy")
+_HYPERVOLUME: Final = "hypervolume"
 _Runs = Annotated[list[str] | None, Query(max_length=100)]
-_Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MAX_TAGS)]
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,18 @@ class RunComparison:
     by: str
     x: str
     y: str
-    tags: list[str]
+    group: str
 
     @cached_property
     def shared(self) -> list[Objective]:
         return shared_objectives([view.problem for view in self.views])
 
-    @cached_property
-    def objective(self) -> Objective:
-        return next((o for o in self.shared if o.name == self.by), self.shared[0])
+    @property
+    def measures(self) -> list[str]:
+        """The objectives, and the hypervolume if all problems have the same few, that the curves can show."""
+        selected = {view.problem.space.selected for view in self.views}
+        volume = len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES
+        return [*(objective.name for objective in self.shared), *([_HYPERVOLUME] if volume else [])]
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
@@ -66,27 +68,32 @@ class RunComparison:
         """Functions that draw the charts, by chart name, in the order of the page; empty without shared objectives."""
         if not self.shared:
             return {}
-        makers = {"best": lambda: self._curves(best_of(self.objective))}
-        selected = {view.problem.space.selected for view in self.views}
-        if len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES:
-            makers["hypervolume"] = lambda: self._curves(HYPERVOLUME)
+        makers = {"curves": self._curves}
         if len(self.shared) > 1:
             makers["fronts"] = self._fronts
         return makers
 
     @cached_property
     def groups(self) -> list[tuple[str, list[Population]]]:
-        """A group of runs per tag, and one per run without any of the tags."""
-        groups: dict[str, list[Population]] = {tag: [] for tag in self.tags}
+        """The runs by group: by a tag that not all have, by seed, by policy or by strategy; else each alone."""
+        common = set.intersection(*({*view.run.tags} for view in self.views))
+        groups: dict[str, list[Population]] = {}
         for view in self.views:
-            for name in [tag for tag in self.tags if tag in view.run.tags] or [_label(view.run)]:
+            run = view.run
+            names = {
+                "tag": [tag for tag in run.tags if tag not in common],
+                "seed": [f"seed {run.spec.seed}"],
+                "policy": [f"{run.policy}@{run.policy_version}"],
+                "strategy": [run.spec.strategy],
+            }.get(self.group)
+            for name in names or [_label(run)]:
                 groups.setdefault(name, []).append(view.population)
         return list(groups.items())
 
-    def _curves(self, measure: Measure) -> Chart:
-        if self.tags:
-            return compare_groups_chart(self.groups, measure)
-        return compare_runs_chart([(_label(view.run), view.population) for view in self.views], measure)
+    def _curves(self) -> Chart:
+        by = self.by if self.by in self.measures else self.shared[0].name
+        objective = next((o for o in self.shared if o.name == by), None)
+        return compare_curves_chart(self.groups, HYPERVOLUME if objective is None else best_of(objective))
 
     def _fronts(self) -> Chart:
         first, second = self.axes
@@ -94,10 +101,14 @@ class RunComparison:
 
 
 def _comparison(
-    dashboard: DashboardDep, run: _Runs = None, by: Word = "", x: Word = "", y: Word = "", tag: _Tags = None
+    dashboard: DashboardDep, run: _Runs = None, by: Word = "", x: Word = "", y: Word = "", group: Word = ""
 ) -> RunComparison:
-    views = [RunView(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(run)[:MAX_RUNS]]
-    return RunComparison(views, by, x, y, [each for each in _tags(views) if each in (tag or [])])
+    runs = [dashboard.stores.runs.get(run_id) for run_id in _ids(run)[:MAX_RUNS]]
+    if len(runs) < 2:
+        latest = runs or dashboard.stores.runs.list(limit=1).items
+        others = dashboard.stores.runs.list(problem_id=latest[0].problem_id, limit=DEFAULT_RUNS).items if latest else ()
+        runs += [each for each in others if each.id not in {run.id for run in runs}][: DEFAULT_RUNS - len(runs)]
+    return RunComparison([RunView(dashboard, each) for each in runs], by, x, y, group)
 
 
 _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
@@ -106,14 +117,15 @@ _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
 @router.get("")
 def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
     views = comparison.views
-    ids, tags = tuple(view.run.id for view in views), tuple(comparison.tags)
+    ids = tuple(view.run.id for view in views)
+    asked = {"by": comparison.by, "x": comparison.x, "y": comparison.y, "group": comparison.group}
     context: dict[str, Any] = {
         "comparison": comparison,
         "runs": [view.run for view in views],
-        "left_out": len(_ids(run)) - len(views),
-        "query": address("", by=comparison.by, x=comparison.x, y=comparison.y, run=ids, tag=tags),
+        "added": len(views) - len(_ids(run)),
+        "query": address("", **asked, run=ids),
         "max_runs": MAX_RUNS,
-        "tags": _tags(views),
+        "grouping": GROUPS,
         "differing": _differing(views),
     }
     return page(request, "compare.html", **context)
@@ -124,16 +136,12 @@ def _figure(name: str, comparison: _ComparisonDep) -> Figure:
         remedy = "Choose runs on the same problem." if not comparison.makers else ""
         raise NotFoundError(f"these runs have no figure {name[:60]!r}.", remedy=remedy)
     runs = ((view.run.id, view.run.revision) for view in comparison.views)
-    key = ("compare", name, comparison.by, comparison.x, comparison.y, *comparison.tags, *runs)
+    key = ("compare", name, comparison.by, comparison.x, comparison.y, comparison.group, *runs)
     return Figure(key, comparison.makers[name], f"runs-{name}")
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
     return list(dict.fromkeys(parse_id(text, "run") for text in filter(str.strip, runs or [])))
-
-
-def _tags(views: list[RunView]) -> list[str]:
-    return sorted({tag for view in views for tag in view.run.tags})
 
 
 def _label(run: RunRecord) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardDep
@@ -25,13 +24,8 @@ def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure])
     """Add ``path``.json and ``path``.csv; ``find`` is a dependency that takes the parameters of both."""
 
     @router.get(f"{path}.json")
-    def get_figure(
-        request: Request,
-        dashboard: DashboardDep,
-        figure: Figure = Depends(find),
-        log: Annotated[str | None, Query(pattern="^x?y?$")] = None,
-    ) -> Response:
-        return dashboard.charts.respond(request, figure.key, figure.draw, log)
+    def get_figure(request: Request, dashboard: DashboardDep, figure: Figure = Depends(find)) -> Response:
+        return dashboard.charts.respond(request, figure.key, figure.draw)
 
     @router.get(f"{path}.csv")
     def get_data(figure: Figure = Depends(find)) -> Response:

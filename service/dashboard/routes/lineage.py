@@ -1,40 +1,99 @@
-"""Family tree of a run's candidates."""
+"""Path of a candidate from the seed program: its first parents, what each changed and gained."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from service.dashboard.charts import Chart
-from service.dashboard.figures.lineage import GENERATION, lineage_chart
-from service.dashboard.pages import address, page
+from service.dashboard.figures.population import Population
+from service.dashboard.objectives import by_importance
+from service.dashboard.pages import page
 from service.dashboard.parameters import parse_count
-from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView, RunViewDep
+from service.diffs import unified_diff
+from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Objective
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/lineage")
 
-_Of = Annotated[str, Query(max_length=20)]
+_MAX_STEPS: Final = 100
+_MAX_OBJECTIVES: Final = 6
+_MAX_LINES: Final = 200
+_HEADERS: Final = 2  # lines of a diff that name the programs
+_KINDS: Final = {"+": "add", "-": "cut", "@": "at"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A candidate of the path: the value of each objective, its change and verdict, and the lines that changed."""
+
+    number: int
+    evaluations: int
+    failure: str
+    values: list[tuple[Objective, float, float | None, str]]
+    diff: list[tuple[str, str]]  # class and text of each line
+    cut: bool  # True if there are more lines
+    gain: bool  # True if an objective is better than the parent's
 
 
 @router.get("")
-def show_lineage(request: Request, view: RunViewDep, of: _Of = "") -> Response:
-    names = [*(view.problem.space.names if not view.many else ()), GENERATION]
-    context: dict[str, Any] = {"run": view.run, "chart": _chart(view, of), "names": names, "y": view.y, "of": of}
-    return page(request, "lineage.html", **context, empty=view.empty, query=address("", y=view.y, of=of))
+def show_lineage(request: Request, view: RunViewDep, of: Annotated[str, Query(max_length=20)] = "") -> Response:
+    number = parse_count(of) or view.best_result.number
+    if number is not None and number not in view.population.columns.number:
+        raise NotFoundError(f"there is no candidate {number} in run {view.run.id}.")
+    path = [] if number is None else ancestry(view.population, number)
+    steps = _steps(view, path[:_MAX_STEPS][::-1])
+    is_best = view.run.best is not None and number == view.run.best.number
+    return page(
+        request,
+        "lineage.html",
+        run=view.run,
+        number=number,
+        is_best=is_best,
+        steps=steps,
+        hidden=len(path) - len(steps),
+    )
 
 
-def _figure(view: RunViewDep, of: _Of = "") -> Figure:
-    key = (view.run.id, view.run.revision, "lineage", view.y, of)
-    return Figure(key, lambda: _chart(view, of), f"run-{view.run.id}-lineage")
+def ancestry(population: Population, number: int) -> list[int]:
+    """Return the rows of a candidate and its first parents, from the candidate to its root."""
+    columns = population.columns
+    row_of = {each: row for row, each in enumerate(columns.number.tolist())}
+    rows: list[int] = []
+    while (row := row_of.get(number)) is not None:
+        rows.append(row)
+        number = int(columns.parent[row])
+    return rows
 
 
-def _chart(view: RunView, of: str) -> Chart:
-    focus = parse_count(of)
-    if focus is None and view.run.best:
-        focus = view.run.best.number
-    return lineage_chart(view.population, view.y, focus)
-
-
-add_figure_routes(router, "/lineage", _figure)
+def _steps(view: RunView, path: list[int]) -> list[Step]:
+    columns, names = view.population.columns, view.problem.space.names
+    numbers = columns.number[path].tolist()
+    programs = view.dashboard.stores.queries.programs(view.run.id, numbers)
+    objectives = [(o, columns.rewards[:, names.index(o.name)]) for o in by_importance(view.problem)[:_MAX_OBJECTIVES]]
+    steps: list[Step] = []
+    for i, row in enumerate(path):
+        values = []
+        for objective, rewards in objectives:
+            value, parent = float(rewards[row]), float(rewards[path[i - 1]]) if i else math.nan
+            verdict = "" if math.isnan(parent) or math.isnan(value) else objective.verdict(value, parent)
+            values.append((objective, value, value - parent if verdict in {"better", "worse"} else None, verdict))
+        lines: list[str] = []
+        if i:
+            old, new = (programs.get(number, "") for number in numbers[i - 1 : i + 1])
+            lines = unified_diff(old, new, before="parent", after="child").text.split("\n")[_HEADERS:]
+        steps.append(
+            Step(
+                number=numbers[i],
+                evaluations=int(columns.evaluations[row]),
+                failure=columns.failure[row],
+                values=values,
+                diff=[(_KINDS.get(line[:1], ""), line) for line in lines[:_MAX_LINES]],
+                cut=len(lines) > _MAX_LINES,
+                gain=any(verdict == "better" for *_, verdict in values),
+            )
+        )
+    return steps

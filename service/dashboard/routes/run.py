@@ -27,7 +27,15 @@ _MAX_REASON_LENGTH: Final = 2000
 
 @router.get("/{run_id}")
 def show_run(request: Request, view: RunViewDep) -> Response:
-    return _page(request, view)
+    return _page(request, view, "overview")
+
+
+@router.get("/{run_id}/population")
+@router.get("/{run_id}/prompts")
+@router.get("/{run_id}/learning")
+@router.get("/{run_id}/configuration")
+def show_tab(request: Request, view: RunViewDep) -> Response:
+    return _page(request, view, request.url.path.rpartition("/")[2])
 
 
 @router.get("/{run_id}/live")
@@ -64,20 +72,25 @@ def label(request: Request, run_id: RunIdDep, form: FormDep, dashboard: Dashboar
         change = Relabelling.model_validate(read_labels(changed_labels(form.fields)))
     except ValidationError as error:
         view = RunView(dashboard, dashboard.stores.runs.get(run_id))
-        return _page(request, view, form_errors(error), form.fields)
+        return _page(request, view, "configuration", form_errors(error), form.fields)
     dashboard.stores.signals.committed(dashboard.stores.runs.label(run_id, change))
-    return RedirectResponse(f"/runs/{run_id}#labels", 303)
+    return RedirectResponse(f"/runs/{run_id}/configuration#labels", 303)
 
 
 def _page(
-    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
+    request: Request,
+    view: RunView,
+    tab: str,
+    errors: FormErrors | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Response:
     return page(
         request,
-        "run.html",
+        "run.html" if tab == "overview" else "run_tab.html",
         200 if errors is None else 422,
         view=view,
         run=view.run,
+        tab=tab,
         query=address("", x=view.x, y=view.y),
         errors=errors,
         labels={**labels_from_run(view.run), **(labels or {})},
@@ -88,7 +101,7 @@ def _figure(name: str, view: RunViewDep) -> Figure:
     if name not in view.makers:
         raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
     run = view.run
-    key = (run.id, run.revision, name, view.x, view.y, view.narrow)
+    key = (run.id, run.revision, name, view.x, view.y)
     return Figure(key, view.makers[name], f"run-{run.id}-{name}")
 
 

@@ -141,7 +141,6 @@
   async function fetchSpec(plot) {
     const url = plot.dataset.figure;
     const more = new URLSearchParams(plot.parentElement.clientWidth < 640 ? { narrow: 1 } : {});
-    if (plot.dataset.log != null) more.set("log", plot.dataset.log);
     const query = String(more) && (url.includes("?") ? "&" : "?") + more;
     const response = await fetch(url + query, { headers: { Accept: "application/json" } });
     if (!response.ok) throw new Error(String(response.status));
@@ -178,11 +177,21 @@
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
     return canvas.toDataURL("image/png");
   }
+  // Switch axes between linear and logarithmic.
+  function flip(spec, names) {
+    for (const name of Object.keys(spec.log).filter((each) => names.includes(each))) {
+      spec.log[name] = !spec.log[name];
+      spec.layout[`${name}axis`] = { ...spec.layout[`${name}axis`], type: spec.log[name] ? "log" : "linear", range: undefined };
+    }
+    return spec;
+  }
   const jobs = {
-    log: (plot, button) => {
-      const axes = Object.entries(specs.get(plot).log).filter(([name, on]) => on !== (name === button.value)).map(([name]) => name);
-      plot.dataset.log = axes.join("");
-      return load(plot);
+    log: (plot, { value }) => {
+      const flipped = plot.dataset.log || "";
+      plot.dataset.log = flipped.includes(value) ? flipped.replace(value, "") : flipped + value;
+      plot.dataset.resets = 1 + Number(plot.dataset.resets || 0);
+      updateCaption(plot, flip(specs.get(plot), value));
+      return draw(plot);
     },
     fit: (plot) => window.Plotly.relayout(plot, { "xaxis.autorange": true, "yaxis.autorange": true }),
     zoom: (plot) => {
@@ -207,7 +216,7 @@
     try {
       const [spec] = await Promise.all([fetchSpec(plot), plot.hidden || plotly()]);
       started = performance.now();
-      specs.set(plot, spec);
+      specs.set(plot, flip(spec, plot.dataset.log || ""));
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
       updateTable(one("[data-rows]", plot.closest("figure")), spec.table_html);
