@@ -78,7 +78,7 @@ class BestResult:
 
 
 def program_values(
-    problem: Problem, candidate: CandidateDetail, parent: CandidateRecord | None = None
+    problem: Problem, candidate: CandidateDetail, parent: CandidateDetail | None = None
 ) -> dict[str, Any]:
     """Return the template values of a program with its changes to a parent, or else to the problem's seed program."""
     old, program, diff = parent.program if parent else problem.seed_program, candidate.program, None

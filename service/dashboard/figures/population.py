@@ -96,12 +96,13 @@ class Population:
         leading: NDArray[np.bool_] = self.feasible & (self.targets & best == best)
         return leading
 
-    def improvements(self, objective: Objective, among: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the rows, shape (k,), at which the best value of an objective among some candidates changed."""
+    def improvements(self, objective: Objective, among: NDArray[np.bool_]) -> list[tuple[int, float]]:
+        """Return the rows at which the best value of an objective among some candidates changed, with the values."""
         rows = np.flatnonzero(among)
         values = self.columns.rewards[rows, self.problem.space.names.index(objective.name)]
         best = np.maximum.accumulate(values if objective.direction is Direction.MAXIMIZE else -values)
-        return rows[np.diff(best, prepend=-np.inf) > 0]
+        steps = np.diff(best, prepend=-np.inf) > 0
+        return list(zip(rows[steps].tolist(), values[steps].tolist(), strict=True))
 
     @cached_property
     def hypervolume_curve(self) -> tuple[NDArray[Any], FloatArray] | None:
@@ -119,11 +120,11 @@ class Population:
 
         None without a feasible candidate.
         """
-        rows, evaluations = self.improvements(objective, self.feasible), self.columns.evaluations
-        if not len(rows):
+        steps, evaluations = self.improvements(objective, self.feasible), self.columns.evaluations
+        if not steps:
             return None
-        values = self.columns.rewards[rows, self.problem.space.names.index(objective.name)]
-        return np.append(evaluations[rows], evaluations[-1]), np.append(values, values[-1])
+        rows, values = zip(*steps, strict=True)
+        return np.append(evaluations[[*rows]], evaluations[-1]), np.array([*values, values[-1]])
 
 
 def limits(problem: Problem, name: str) -> dict[float, list[Target]]:

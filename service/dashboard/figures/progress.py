@@ -42,11 +42,7 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
     objectives = [o for o in by_importance(problem) if o.role is role]
     drawn = objectives[:MAX_OBJECTIVES]
     data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {
-        "xaxis": axis("evaluations", anchor=f"y{len(drawn)}", rangemode="tozero"),
-        "shapes": [],
-        "annotations": [],
-    }
+    layout: dict[str, Any] = {"shapes": [], "annotations": [], "showlegend": False, "hovermode": "closest"}
     for rank, objective in enumerate(drawn):
         name = f"y{rank + 1}" if rank else "y"
         data += [{**trace, "yaxis": name} for trace in _progress_lines(population, objective, claims)]
@@ -55,17 +51,12 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
         layout[name.replace("y", "yaxis")] = {"domain": [top - 0.78 / len(drawn), top], "nticks": 4, "type": "linear"}
         title = {"text": f"<b>{objective.directed}</b>", "xanchor": "left", "yanchor": "bottom", "x": 0, "y": top}
         layout["annotations"].append({**title, "xref": "paper", "yref": "paper", "showarrow": False})
-    layout |= {"showlegend": False, "hovermode": "closest"}
-    columns, names = population.columns, problem.space.names
+        layout["xaxis"] = axis("evaluations", anchor=name, rangemode="tozero")
+    columns = population.columns
     rows = [
-        (
-            o.name,
-            int(columns.number[row]),
-            int(columns.evaluations[row]),
-            float(columns.rewards[row, names.index(o.name)]),
-        )
-        for o in objectives
-        for row in population.improvements(o, population.leading if feasible else columns.scored).tolist()
+        (objective.name, int(columns.number[row]), int(columns.evaluations[row]), value)
+        for objective in objectives
+        for row, value in population.improvements(objective, population.leading if feasible else columns.scored)
     ]
     links = tuple(population.link.format(row[1]) for row in rows)
     table = Table(("objective", "candidate", "at evaluations", "best"), rows, links)
@@ -73,7 +64,7 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
         "The best value so far of each objective among the candidates that meet the targets of the best one; dotted:"
         " among all. Dashed lines are targets; stars mark confirmed ones."
     )
-    height = min(10 + 4 * (len(drawn) - 1), 22)
+    height = min(10 + 4 * max(len(drawn) - 1, 0), 22)
     data = data if any(len(trace["x"]) for trace in data) else []
     return Chart("progress", "Progress", note + feasible_only(population), data, layout, table, height, population.link)
 
@@ -82,21 +73,18 @@ def _progress_lines(
     population: Population, objective: Objective, claims: Sequence[UnlockRecord]
 ) -> Iterator[dict[str, Any]]:
     """Yield the best values among all candidates, those among the leading ones, and the confirmed targets."""
-    columns, position = population.columns, population.problem.space.names.index(objective.name)
-    feasible = population.feasible if population.feasible.any() else columns.scored
-    leading = population.leading if population.leading.any() else feasible
-    looks = (feasible, {"color": "--muted", "dash": "dot", "width": 1.5}), (leading, {"color": SERIES[0], "width": 2})
+    columns = population.columns
+    every = population.improvements(objective, population.feasible if population.feasible.any() else columns.scored)
+    leading = population.improvements(objective, population.leading) if population.feasible.any() else every
     template = hover("candidate %{customdata}", f"{objective.name}: %{{y:.6g}}", "at %{x} evaluations")
-    for among, line in looks:
-        rows = population.improvements(objective, among)
-        if not len(rows) or (among is feasible and np.array_equal(rows, population.improvements(objective, leading))):
+    for steps, look in ((every, {"color": "--muted", "dash": "dot"}), (leading, {"color": SERIES[0], "width": 2})):
+        if not steps or (steps == leading and look["color"] != SERIES[0]):
             continue
-        rows = rows[thinned(len(rows), _MAX_STEPS)]
-        x = np.append(columns.evaluations[rows], columns.evaluations[-1])
-        y, numbers = (
-            np.append(values, values[-1]) for values in (columns.rewards[rows, position], columns.number[rows])
-        )
-        yield scatter("lines", x, y, template, line={"shape": "hv", **line}, customdata=numbers)
+        kept = [steps[i] for i in (*thinned(len(steps), _MAX_STEPS), -1)]
+        numbers = [int(columns.number[row]) for row, _ in kept]
+        x = [int(columns.evaluations[row]) for row, _ in kept[:-1]] + [int(columns.evaluations[-1])]
+        line: dict[str, Any] = {"shape": "hv", **look}
+        yield scatter("lines", x, [value for _, value in kept], template, line=line, customdata=numbers)
     met = [
         (row, claim)
         for claim in claims
@@ -109,7 +97,8 @@ def _progress_lines(
         marker = {"size": 11, "symbol": "star", "color": "--good"}
         template = hover("%{text} confirmed", "candidate %{customdata}", "at %{x} evaluations")
         at = [claim.evaluations for _, claim in met]
-        yield scatter("markers", at, columns.rewards[rows, position], template, marker=marker, **more)
+        values = columns.rewards[rows, population.problem.space.names.index(objective.name)]
+        yield scatter("markers", at, values, template, marker=marker, **more)
 
 
 def throughput_chart(population: Population) -> Chart:

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,7 +13,6 @@ from starlette.requests import Request
 
 from service.dashboard.charts import Chart
 from speciate.domain.target import ClaimState
-from speciate.schema.candidates import EliteRecord
 from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.arrays import CandidateArrays
 
@@ -41,16 +39,6 @@ def sample_columns(n: int, d: int, *, failing: float = 0.1) -> CandidateArrays:
         seed=counted == 1,
         targets=np.zeros(n, dtype=np.int64),
     )
-
-
-def sample_elites(problem: Any) -> list[EliteRecord]:
-    rewards = {objective.name: 0.5 for objective in problem.objectives}
-    names = ["w0", "w10", "declared", "@3", *(f"length:{i},nesting:{j}" for i in range(3) for j in range(2))]
-    return [
-        EliteRecord(island=i, cell=cell, number=i + 1, candidate_id=uuid4(), fitness=1.0, rewards=rewards)
-        for i in range(5)
-        for cell in names
-    ]
 
 
 def sample_claim(target: str, number: int, state: str) -> UnlockRecord:

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
 
-from service.dashboard.figures.archive import MAX_ISLANDS, feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.comparison import (
     HYPERVOLUME,
     best_of,
+    compare_curves_chart,
     compare_fronts_chart,
-    compare_groups_chart,
-    compare_runs_chart,
 )
-from service.dashboard.figures.lineage import lineage_chart
 from service.dashboard.figures.parallel import parallel_chart
-from service.dashboard.figures.population import (
-    Population,
-    axes,
-    best_matrix,
-    front_table,
-    population_chart,
-)
-from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
+from service.dashboard.figures.population import Population, axes, front_table, population_chart
+from service.dashboard.figures.progress import failures_chart, progress_chart, throughput_chart
 from service.dashboard.figures.solved import solved_objectives_chart
-from service.dashboard.figures.targets import targets_chart
 from service.dashboard.figures.tournament import reach_chart
 from service.dashboard.scales import bulk
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.target import ClaimState, Target
-from speciate.schema.candidates import EliteRecord
-from speciate.schema.runs import RankedCandidate
 from speciate.tournaments.report.measures import Reached
 from tests.dashboard.samples import antenna, cases, single
-from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns, sample_elites
+from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns
 
 
 @pytest.mark.parametrize(("n", "failing"), [(0, 0.0), (1, 0.0), (1, 1.0), (60, 0.2), (60, 1.0)])
@@ -45,69 +32,33 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
     for problem in (antenna(), single(), cases(30)):
         population = Population(problem, sample_columns(n, len(problem.objectives), failing=failing), "/runs/x")
         objective = problem.objectives[0]
+        other = problem.objectives[-1]
+        claims = [sample_claim(problem.targets[0].name, 1, state) for state in ClaimState]
         for chart in (
-            population_chart(population),
-            population_chart(population, "cost", "bandwidth"),
+            population_chart(population, objective, other),
             parallel_chart(population),
             solved_objectives_chart(population),
-            best_so_far_chart(population),
-            targets_chart(population, [sample_claim(problem.targets[0].name, 1, state) for state in ClaimState]),
+            progress_chart(population, claims),
             throughput_chart(population),
             failures_chart(population),
-            tokens_chart(population),
-            lineage_chart(population),
-            lineage_chart(population, "generation", 5),
-            compare_runs_chart([("<b>one</b>", population), ("two", population)], best_of(objective)),
-            compare_runs_chart([("<b>one</b>", population), ("two", population)], HYPERVOLUME),
-            compare_fronts_chart([("<b>one</b>", [population, population])], objective, problem.objectives[-1]),
-            compare_groups_chart([("<b>one</b>", [population, population]), ("two", [population])], best_of(objective)),
-            feature_map_chart(sample_elites(problem), objective, "/runs/x", across=2),
-            tradeoff_map_chart(sample_elites(problem), objective, "/runs/x"),
-            feature_map_chart([], objective, "/runs/x"),
+            compare_curves_chart([("<b>one</b>", [population]), ("two", [population])], best_of(objective)),
+            compare_curves_chart([("<b>one</b>", [population]), ("two", [population])], HYPERVOLUME),
+            compare_fronts_chart([("<b>one</b>", [population, population])], objective, other),
+            compare_curves_chart([("<b>one</b>", [population, population]), ("two", [population])], best_of(objective)),
         ):
             assert_accepted(chart)
-        assert len(best_matrix(population, _best()).rows) in {0, min(12, len(problem.objectives))}
-
-
-def _best(*targets: str) -> RankedCandidate:
-    return RankedCandidate(id=UUID(int=1), number=1, rewards={}, targets=targets)
 
 
 def test_an_infeasible_candidate_is_never_the_best() -> None:
     columns = sample_columns(3, 5, failing=0.0)
     columns.rewards[:, 0], columns.rewards[:, 4] = (3.0, 9.0, 4.0), (0.0, 0.1, 0.0)
     population = Population(antenna(), columns, "/runs/x")
-    assert [row for row in best_so_far_chart(population).table.rows if row[0] == "gain"] == [
-        ("gain", 1, 3.0),
-        ("gain", 3, 4.0),
+    assert [row for row in progress_chart(population).table.rows if row[0] == "gain"] == [
+        ("gain", 1, 1, 3.0),
+        ("gain", 3, 3, 4.0),
     ]
-    assert compare_runs_chart([("one", population)], best_of(population.problem.objectives[0])).table.rows[:2] == [
-        ("one", 1, 3.0),
-        ("one", 3, 4.0),
-    ]
-    assert best_matrix(population, _best()).rows[0][:3] == ["gain", 3, 4.0]
-
-
-def test_the_best_by_objective_meets_the_targets_of_the_best_candidate() -> None:
-    columns = sample_columns(4, 5, failing=0.0)
-    columns.rewards[:, 0], columns.rewards[:, 4] = (9.0, 5.0, 6.0, 7.0), 0.0
-    columns.targets[:] = (0b00, 0b01, 0b11, 0b01)
-    population = Population(antenna(), columns, "/runs/x")
-
-    def best_in_gain(*targets: str, refuted: tuple[tuple[int, str], ...] = ()) -> int:
-        return int(best_matrix(replace(population, refuted=refuted), _best(*targets)).rows[0][1] or 0)
-
-    assert [best_in_gain(), best_in_gain("usable"), best_in_gain("usable", "record")] == [1, 4, 3]
-    assert best_in_gain("usable", refuted=((4, "usable"),)) == 3
-    assert best_in_gain("usable", refuted=((4, "record"),)) == 4
-    assert best_matrix(replace(population, refuted=((3, "record"),)), _best("record")).rows == []
-
-
-def test_of_equals_the_best_by_objective_is_not_dominated() -> None:
-    columns = sample_columns(3, 5, failing=0.0)
-    columns.rewards[:] = ((7.0, 5.0, 0.5, 9.0, 0.0), (7.0, 4.0, 0.6, 9.0, 0.0), (6.0, 4.0, 0.6, 9.0, 0.0))
-    rows = best_matrix(Population(antenna(), columns, "/runs/x"), _best()).rows
-    assert [row[:2] for row in rows[:3]] == [["gain", 2], ["sidelobe", 2], ["bandwidth", 2]]
+    rows = compare_curves_chart([("one", [population])], best_of(population.problem.objectives[0])).table.rows
+    assert [row[:4] for row in rows] == [("one", 1, 1, 3.0), ("one", 1, 3, 4.0)]
 
 
 def test_a_refuted_target_does_not_count_for_the_best_candidate() -> None:
@@ -119,36 +70,12 @@ def test_a_refuted_target_does_not_count_for_the_best_candidate() -> None:
 
     def best(*refuted: tuple[int, str]) -> tuple[Any, Any]:
         found = replace(population, refuted=refuted)
-        gains = [row[2] for row in best_so_far_chart(found).table.rows if row[0] == "gain"]
+        gains = [row[3] for row in progress_chart(found).table.rows if row[0] == "gain"]
         return gains[-1], front_table(found).rows[0][0]
 
     assert best() == (2.0, 2)
     assert best((2, "record"), (2, "usable")) == (1.0, 3)
     assert columns.targets.tolist() == [0b00, 0b11, 0b01]
-
-
-@pytest.mark.parametrize(("direction", "best"), [(Direction.MAXIMIZE, 2), (Direction.MINIMIZE, 1)])
-def test_cells_of_a_third_feature_share_a_square_with_the_best(direction: Direction, best: int) -> None:
-    objective = antenna().objectives[0].model_copy(update={"direction": direction})
-    elites = [
-        EliteRecord(
-            island=island,
-            cell=f"a:0,b:1,c:{c}",
-            number=number,
-            candidate_id=uuid4(),
-            fitness=0.0,
-            rewards={"gain": gain},
-        )
-        for island in range(MAX_ISLANDS + 2)
-        for number, (c, gain) in enumerate(((0, 1.0), (1, 5.0), (2, 3.0), (3, 5.0), (4, 1.0)), start=1)
-    ]
-    chart = feature_map_chart(elites, objective, "/runs/x")
-    assert [row[1:4] for row in chart.table.rows] == [("a 0", "b 1", best)] * (MAX_ISLANDS + 2)
-    assert len(chart.data) == MAX_ISLANDS
-    assert "Cells that differ only in c share a square: it shows the best gain." in chart.note
-    assert chart.note.endswith("Islands that are not drawn: 2; the table has them.")
-    assert "share" not in feature_map_chart(sample_elites(antenna()), objective, "/runs/x").note
-    assert "not drawn" not in feature_map_chart(sample_elites(antenna()), objective, "/runs/x").note
 
 
 def test_an_infeasible_candidate_solves_no_case() -> None:
@@ -160,7 +87,7 @@ def test_an_infeasible_candidate_solves_no_case() -> None:
     columns.rewards[1, 5] = 1.0
     limited = type(plain).model_validate(plain.model_dump() | {"objectives": (*plain.objectives, limit)})
     population = Population(limited, columns, "/runs/x")
-    assert best_so_far_chart(population).table.rows[-1] == (3, 1, 1)
+    assert progress_chart(population).table.rows[-1] == (3, 1, 1)
     assert [row[:3] for row in solved_objectives_chart(population).table.rows if row[2]] == [
         ("case_5", "best candidate", 1)
     ]
@@ -177,7 +104,7 @@ def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value()
     late = population(1.0, 1.0, 9.0)
     late.columns.rewards[0, 4] = 0.5  # infeasible: the run has a value from its second candidate on
     objective = antenna().objectives[0]
-    chart = compare_groups_chart(
+    chart = compare_curves_chart(
         [("both", [population(1.0, 3.0, 4.0, 8.0), late]), ("alone", [population(2.0)])], best_of(objective)
     )
     assert chart.table.rows == [
@@ -185,11 +112,11 @@ def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value()
         ("both", 2, 3, 6.5, 4.0, 9.0),
         ("alone", 1, 1, 2.0, 2.0, 2.0),
     ]
-    assert [trace["name"] for trace in chart.data if trace.get("showlegend", True)] == ["both (2)", "alone (1)"]
+    assert [trace["name"] for trace in chart.data if trace.get("showlegend", True)] == ["both (2)", "alone"]
     assert "Left out" not in chart.note
     never = population(5.0)
     never.columns.rewards[0, 4] = 0.5
-    chart = compare_groups_chart([("two", [population(2.0), never])], best_of(objective))
+    chart = compare_curves_chart([("two", [population(2.0), never])], best_of(objective))
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
     assert " Left out: 1 run without a feasible candidate." in chart.note
 
@@ -227,13 +154,12 @@ def test_hypervolumes_of_runs_are_compared() -> None:
     columns = sample_columns(400, 5, failing=0.2)
     columns.rewards[columns.scored, 4] = 0.0
     population = Population(antenna(), columns, "/runs/x")
-    chart = compare_runs_chart([("one", population)], HYPERVOLUME)
-    assert chart.name == "hypervolume"
-    values = [row[2] for row in chart.table.rows]
+    chart = compare_curves_chart([("one", [population])], HYPERVOLUME)
+    values = [float(row[3] or 0) for row in chart.table.rows]
     assert values == sorted(values)
     assert 0 < values[-1] < 1
-    assert chart.table.rows[-1][1] == 400
-    assert compare_runs_chart([("one", Population(antenna(), sample_columns(0, 5), "/"))], HYPERVOLUME).empty
+    assert chart.table.rows[-1][2] == 400
+    assert compare_curves_chart([("one", [Population(antenna(), sample_columns(0, 5), "/")])], HYPERVOLUME).empty
 
 
 def test_tournament_curves_extend_to_the_last_evaluation() -> None:
@@ -256,22 +182,13 @@ def test_tournament_curves_extend_to_the_last_evaluation() -> None:
 def test_axes_and_tables_mark_the_better_end_of_an_objective() -> None:
     problem = antenna()
     population = Population(problem, sample_columns(20, 5), "/runs/x")
-    table = best_matrix(population, _best())
-    assert table.columns[2:] == (
-        "gain ↑",
-        "sidelobe ↓",
-        "bandwidth ↑",
-        "cost ↓",
-        "overlap ↓",
-    )
-    cost = problem.objectives[3]
+    assert front_table(population).columns[3:] == tuple(objective.name for objective in problem.objectives)
+    gain, *_, cost, _ = problem.objectives
     for chart in (
-        population_chart(population, "gain", "cost"),
-        lineage_chart(population, "cost"),
-        compare_runs_chart([("one", population)], best_of(cost)),
+        population_chart(population, gain, cost),
+        compare_curves_chart([("one", [population])], best_of(cost)),
     ):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
-    assert lineage_chart(population, "generation").layout["yaxis"]["title"]["text"] == "generation"
 
 
 def test_a_constant_objective_is_an_axis_only_on_request() -> None:
@@ -314,41 +231,26 @@ def test_outliers_and_infeasible_candidates_do_not_set_the_range() -> None:
     columns.rewards[7, 0], columns.rewards[8, 1] = 1e9, -1e9
     columns.rewards[9] = (-5e3, 2.0, 0.5, 3.0, 0.7)  # infeasible
     population = Population(antenna(), columns, "/runs/x")
-    chart = population_chart(population, "gain", "sidelobe")
+    chart = population_chart(population, *antenna().objectives[:2])
     spec = chart.spec()
     low, high = spec["layout"]["xaxis"]["range"]
-    assert (low < 0.0, 14.0 < high < 15.0, spec["layout"]["yaxis"]["range"][0] > -20.0) == (True, True, True)
-    assert spec["note"] == chart.note + " 3 beyond the axes are drawn at the edge."
-    marks = sorted(mark["text"] for mark in spec["layout"]["annotations"])
-    assert marks == sorted(["1 beyond →", "↓ 1 beyond", "← 1 beyond"])
+    assert (-1.0 < low < 0.0, 14.0 < high < 15.0, spec["layout"]["yaxis"]["range"][0] > -20.0) == (True, True, True)
+    assert spec["note"] == chart.note + " “Fit to data” shows 3 more beyond the axes."
     apart = next(trace for trace in spec["data"] if trace["name"] == "infeasible")
-    assert (apart["customdata"], apart["x"]) == ([10], [0.0])
-    assert apart["text"] == ["<br>beyond the axis: gain -5000"]
-    front = next(trace for trace in spec["data"] if trace["name"].startswith("front"))
-    assert 8 in front["customdata"]
-    assert max(front["x"]) == 14.0
+    assert (apart["customdata"], apart["x"]) == ([10], [-5000.0])
     assert_accepted(chart)
-    assert "annotations" not in population_chart(Population(antenna(), sample_columns(2, 5), "/runs/x")).layout
 
 
 def test_positive_data_over_two_decades_has_a_logarithmic_axis() -> None:
     columns = sample_columns(200, 5, failing=0.0)
     columns.rewards[:, 3], columns.rewards[:, 4] = np.logspace(-1, 5, 200), 0.0
     population = Population(antenna(), columns, "/runs/x")
-    chart = population_chart(population, "gain", "cost")
-    spec = chart.spec()
+    gain, *_, cost, _ = antenna().objectives
+    spec = population_chart(population, gain, cost).spec()
     assert (spec["log"]["y"], spec["layout"]["yaxis"]["type"]) == (True, "log")
-    assert spec["layout"]["yaxis"]["range"] == pytest.approx([-1.18, 5.18])
-    assert spec["note"] == chart.note
-    linear = chart.spec("")
-    assert linear["log"]["y"] is False
-    assert "type" not in linear["layout"]["yaxis"]
-    assert linear["note"].endswith(" beyond the axes are drawn at the edge.")
+    assert spec["layout"]["yaxis"]["range"] == pytest.approx([-1.36, 5.36])
     columns.rewards[:, 3] -= 1.0
-    assert "y" not in population_chart(Population(antenna(), columns, "/runs/x"), "gain", "cost").spec("y")["log"]
-    spent = tokens_chart(Population(antenna(), sample_columns(200, 5), "/runs/x"))
-    assert spent.spec()["log"] == {"x": False, "y": False}
-    assert spent.spec("y")["layout"]["yaxis"]["type"] == "log"
+    assert "y" not in population_chart(Population(antenna(), columns, "/runs/x"), gain, cost).spec()["log"]
     assert throughput_chart(population).spec()["log"] == {}
 
 

@@ -2,76 +2,73 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import numpy as np
-import pytest
 
-from service.dashboard.figures.lineage import MAX_NODES, ancestry, generations, lineage_chart
 from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
 from service.dashboard.figures.population import (
     MAX_POINTS,
     Population,
     population_chart,
 )
-from service.dashboard.figures.progress import throughput_chart
-from service.dashboard.figures.targets import targets_chart
+from service.dashboard.figures.progress import MAX_OBJECTIVES, progress_chart, throughput_chart
 from service.dashboard.figures.tournament import differences_chart
 from service.dashboard.routes.candidates import shown_objectives
+from service.dashboard.routes.lineage import ancestry
 from service.dashboard.routes.tournaments import pair_rows
 from speciate.domain.target import Target
+from speciate.schema.unlocks import UnlockRecord
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.report.models import Comparison, MatrixRow, Verdict
 from tests.dashboard.samples import antenna, cases, single
 from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns
 
-_REFUTED = "met, refuted by a second evaluation"
+
+def _lines(population: Population, axis: str, *claims: UnlockRecord) -> list[dict[str, Any]]:
+    return [trace for trace in progress_chart(population, claims).data if trace["yaxis"] == axis]
 
 
-def test_progress_is_the_distance_of_the_nearest_candidate_so_far() -> None:
+def test_progress_is_monotone_in_units_and_marks_targets() -> None:
     columns = sample_columns(6, 5, failing=0.0)
     columns.rewards[:] = (0.0, 5.0, 0.5, 3.0, 0.0)
     columns.rewards[:, 0] = (2.0, 6.0, 1.0, 6.0, 8.0, 7.0)
-    columns.rewards[3] = (6.5, 5.0, 0.5, 3.0, 0.7)  # infeasible
+    columns.rewards[:, 1] = (1.0, 5.0, 5.0, 0.5, 4.0, 3.0)
+    columns.rewards[3, 4] = 0.7  # infeasible
     columns.targets[[1, 4, 5]] = 1
-    population = Population(antenna(), columns, "/runs/x")
-    chart = targets_chart(population, [sample_claim("usable", 2, "refuted"), sample_claim("usable", 5, "confirmed")])
+    population = Population(antenna(), columns, "/runs/x", ((2, "usable"),))
+    claims = (sample_claim("usable", 2, "refuted"), sample_claim("usable", 5, "confirmed"))
+    chart = progress_chart(population, claims)
     assert_accepted(chart)
-    record, usable, confirmed, refuted = chart.data
-    assert (record["name"], usable["name"]) == ("record (unlocks)", "usable")
-    # Candidate 2 was refuted, so the next to meet the target is candidate 5.
-    assert usable["customdata"].tolist() == [1, 5, 5]
-    assert usable["x"].tolist() == [1, 5, 6]
-    assert usable["y"].tolist() == pytest.approx([1 - 3 / 12 / 2, 1.0, 1.0])
-    assert record["y"].tolist() == pytest.approx([1 - (g / 12 + 0.25) / 3 for g in (7, 3, 1, 1)])
-    assert (confirmed["x"], confirmed["marker"]["symbol"], refuted["customdata"]) == ([6], "star", [2])
-    rows = [row for row in chart.table.rows if row[0] == "usable"]
-    assert [(row[1], row[4]) for row in rows] == [(5, "confirmed"), (2, _REFUTED), (1, "")]
-    assert chart.table.links[0] == f"/runs/x/candidates/{chart.table.rows[0][1]}"
-    assert targets_chart(Population(antenna(), sample_columns(3, 5, failing=1.0), "/runs/x"), []).empty
+    # Of gain, the best candidates meet the target that the best one meets; candidate 2 was refuted.
+    everyone, leading, confirmed = _lines(population, "y", *claims)
+    assert (everyone["x"], everyone["y"]) == ([1, 2, 5, 6], [2.0, 6.0, 8.0, 8.0])
+    assert (leading["x"], leading["y"]) == ([5, 6], [8.0, 8.0])
+    assert (confirmed["x"], confirmed["y"].tolist(), confirmed["text"]) == ([6], [8.0], ["usable"])
+    _, leading, _ = _lines(population, "y2", *claims)
+    assert leading["y"] == [4.0, 3.0, 3.0]
+    limits = {(shape["yref"], shape["y0"], shape["label"]["text"]) for shape in chart.layout["shapes"]}
+    assert limits == {("y", 5.0, "usable"), ("y", 9.0, "record"), ("y2", 2.5, "record")}
+    assert [row[1:] for row in chart.table.rows if row[0] == "sidelobe"] == [(5, 5, 4.0), (6, 6, 3.0)]
+    assert progress_chart(Population(antenna(), sample_columns(3, 5, failing=1.0), "/runs/x")).empty
 
 
-def test_a_violated_constraint_keeps_a_candidate_from_a_target_that_does_not_name_it() -> None:
-    problem = antenna().model_copy(update={"targets": (Target(name="high", rule="gain >= 9", unlock=True),)})
+def test_without_a_feasible_candidate_progress_is_that_of_the_constraints() -> None:
     columns = sample_columns(3, 5, failing=0.0)
-    columns.rewards[:, 0], columns.rewards[:, 4] = 10.0, (0.5, 0.25, 0.0)
-    columns.targets[2] = 1
-    (line,) = targets_chart(Population(problem, columns, "/runs/x"), []).data
-    assert line["y"].tolist() == pytest.approx([0.5, 0.75, 1.0, 1.0])
-    assert line["text"][-1] == "met"
-    # A candidate that its stage kept from a target satisfies the rule without meeting it.
-    columns.targets[2] = 0
-    (line,) = targets_chart(Population(problem, columns, "/runs/x"), []).data
-    assert line["text"][-1] == "distance 1e-09"
+    columns.rewards[:, 4] = (0.5, 0.25, 0.75)
+    (line,) = progress_chart(Population(antenna(), columns, "/runs/x")).data
+    assert line["y"] == [0.5, 0.25, 0.25]
 
 
-def test_many_targets_are_in_the_table_but_not_all_drawn() -> None:
-    targets = (*(Target(name=f"t{i}", rule=f"gain >= {i + 20}") for i in range(9)), *antenna().targets)
-    problem = antenna().model_copy(update={"targets": targets})
-    chart = targets_chart(Population(problem, sample_columns(20, 5), "/runs/x"), [])
-    assert [trace["name"] for trace in chart.data] == ["record (unlocks)", "t0", "t1", "t2", "t3", "t4"]
-    assert "5 targets are not drawn" in chart.note
-    assert {row[0] for row in chart.table.rows} == {target.name for target in targets}
+def test_many_objectives_are_in_the_table_but_not_all_drawn() -> None:
+    problem = antenna()
+    more = problem.objectives[0].model_copy(update={"name": "width"})
+    problem = problem.model_copy(update={"objectives": (*problem.objectives, more)})
+    columns = sample_columns(20, 6, failing=0.0)
+    columns.rewards[:, 4] = 0.0
+    chart = progress_chart(Population(problem, columns, "/runs/x"))
+    assert len(chart.layout["annotations"]) == MAX_OBJECTIVES
+    assert {row[0] for row in chart.table.rows} == {"gain", "sidelobe", "bandwidth", "cost", "width"}
 
 
 def test_tournament_names_are_wrapped_on_a_narrow_screen() -> None:
@@ -118,13 +115,10 @@ def test_large_populations_are_thinned_and_their_front_is_not() -> None:
     columns = sample_columns(20_000, 5)
     columns.rewards[::2, 4] = 0.0
     population = Population(antenna(), columns, "/runs/x")
-    chart = population_chart(population)
+    chart = population_chart(population, *population.problem.objectives[:2])
     shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
     assert shown["dominated"] == shown["infeasible"] == MAX_POINTS
     assert shown["front"] == len(population.front) == len(chart.table.rows)
-    tree = lineage_chart(population)
-    assert len(tree.data[1]["x"]) <= MAX_NODES
-    assert len(json.dumps(tree.spec())) < 2_000_000
 
 
 def test_throughput_counts_candidates_committed_out_of_order() -> None:
@@ -134,19 +128,19 @@ def test_throughput_counts_candidates_committed_out_of_order() -> None:
     assert sum(int(scored) for _, scored, _ in rows) == 3
 
 
-def test_a_long_front_is_thinned_but_keeps_the_best_of_every_objective() -> None:
+def test_a_long_front_is_thinned_but_keeps_the_best_candidate() -> None:
     columns = sample_columns(1000, 5, failing=0.0)
     columns.rewards[:, 0] = columns.rewards[:, 1]  # more gain has larger sidelobes: no candidate dominates another
     columns.rewards[:, 4] = 0.0
     population = Population(antenna(), columns, "/runs/x")
     assert len(population.front) > MAX_LINES
     chart = parallel_chart(population)
-    assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 5
+    assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 1
     assert "are not drawn" in chart.note
     assert_accepted(chart)
-    for name, row in (("bandwidth", np.argmax(columns.rewards[:, 2])), ("cost", np.argmin(columns.rewards[:, 3]))):
-        best = next(trace for trace in chart.data[1:] if name in trace["name"])
-        assert best["customdata"][0] == columns.number[row]
+    (best,) = (trace for trace in chart.data if trace["name"] == "best")
+    assert best["customdata"][0] == columns.number[population.ranked_front[0]]
+    assert best["customdata"][0] in chart.data[0]["customdata"]
 
 
 def test_an_entrant_without_an_ended_run_has_not_failed_the_problem() -> None:
@@ -167,4 +161,3 @@ def test_no_candidate_of_the_front_is_dominated() -> None:
 def test_ancestry_ends_at_the_root() -> None:
     population = Population(antenna(), sample_columns(40, 5), "/runs/x")
     assert [int(population.columns.number[row]) for row in ancestry(population, 37)] == [37, 18, 9, 4, 2, 1]
-    assert generations(population)[36] == 5
