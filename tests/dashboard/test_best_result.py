@@ -139,9 +139,9 @@ def test_the_shown_program_belongs_to_the_latest_of_overlapping_updates(visitor:
     for route in held:
         with visitor.page.expect_response(route.request.url):
             route.continue_()
-    expect(visitor.page.locator("[data-part=program]").get_by_role("link", name="Download", exact=True)).to_have_attribute(
-        "href", f"/runs/{run_id}/candidates/{numbers[-1]}/program.txt"
-    )
+    expect(
+        visitor.page.locator("[data-part=program]").get_by_role("link", name="Download", exact=True)
+    ).to_have_attribute("href", f"/runs/{run_id}/candidates/{numbers[-1]}/program.txt")
     site.stores.runs.cancel(run_id)
 
 

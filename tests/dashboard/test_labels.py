@@ -30,13 +30,13 @@ def labelled(site: Site) -> Iterator[Site]:
 
 def test_labels_are_saved_without_javascript(plain_visitor: Visitor, labelled: Site) -> None:
     page, run_id = plain_visitor.page, labelled.single
-    plain_visitor.go(f"/runs/{run_id}")
+    plain_visitor.go(f"/runs/{run_id}/configuration")
     page.get_by_label("Name", exact=True).fill("my run")
     page.get_by_label(re.compile("^Tags")).fill("arm:a,  sweep:3 arm:a")
     page.get_by_label("Note", exact=True).fill("first\nsecond")
     page.get_by_role("button", name="Save labels").click()
-    expect(page).to_have_url(f"{plain_visitor.url}/runs/{run_id}#labels")
-    expect(page.get_by_role("heading", level=1)).to_have_text("my run")
+    expect(page).to_have_url(f"{plain_visitor.url}/runs/{run_id}/configuration#labels")
+    expect(page.locator(".crumbs")).to_contain_text("my run")
     record = labelled.stores.runs.get(run_id)
     assert Labels(name=record.name, tags=record.tags, note=record.note) == Labels(
         name="my run", tags=("arm:a", "sweep:3"), note="first\nsecond"
@@ -58,7 +58,7 @@ def test_labels_are_saved_without_javascript(plain_visitor: Visitor, labelled: S
 def test_saving_labels_keeps_the_changes_of_another_person(plain_visitor: Visitor, labelled: Site) -> None:
     page, runs, run_id = plain_visitor.page, labelled.stores.runs, labelled.single
     runs.label(run_id, Relabelling(name="before", tags=("arm:a",), note="one\ntwo"))
-    plain_visitor.go(f"/runs/{run_id}")
+    plain_visitor.go(f"/runs/{run_id}/configuration")
     runs.label(run_id, Relabelling(name="theirs", note="their\nnote"))
     for tags, saved in (("no,<b>", ("arm:a",)), ("arm:b", ("arm:b",))):
         page.get_by_label(re.compile("^Tags")).fill(tags)
@@ -72,9 +72,10 @@ def test_saving_labels_keeps_the_changes_of_another_person(plain_visitor: Visito
 def test_labelled_runs_are_accessible_and_their_texts_are_inert(visitor: Visitor, labelled: Site) -> None:
     pages = (
         f"/runs/{labelled.done}",
+        f"/runs/{labelled.done}/configuration",
         "/runs",
         f"/compare?run={labelled.done}&run={labelled.running}",
-        f"/compare?run={labelled.done}&run={labelled.running}&tag=arm:a",
+        f"/compare?run={labelled.done}&run={labelled.running}&group=tag",
     )
     for path in pages:
         assert visitor.go(path) == 200
@@ -100,20 +101,20 @@ def test_runs_are_filtered_by_labels(labelled: Site) -> None:
             assert not any(f"/runs/{run_id}" in text for run_id in left_out), query
 
 
-def test_runs_with_a_chosen_tag_form_a_group(labelled: Site) -> None:
+def test_runs_form_groups(labelled: Site) -> None:
     runs = f"run={labelled.done}&run={labelled.running}"
     with httpx.Client(base_url=labelled.url, trust_env=False, timeout=WAIT_S) as http:
-        apart, together, table = (
-            http.get(path)
-            for path in (
-                f"/compare/best.json?{runs}",
-                f"/compare/best.json?{runs}&tag=arm:a",
-                f"/compare/best.csv?{runs}&tag=arm:a",
-            )
+        apart, together, by_tag = (
+            http.get(f"/compare/curves.json?{runs}{group}").json()["data"]
+            for group in ("", "&group=strategy", "&group=tag")
         )
-    names = [trace["name"] for trace in apart.json()["data"]]
+        table = http.get(f"/compare/curves.csv?{runs}&group=strategy").text
+    names = [trace["name"] for trace in apart]
     assert "&lt;script&gt;" in names[0]
     assert "%{x} goes on" in names[1]
-    assert "%{x} goes on" not in apart.json()["data"][1]["hovertemplate"]
-    assert [trace["name"] for trace in together.json()["data"] if trace.get("showlegend", True)] == ["arm:a (2)"]
-    assert table.text.startswith("runs with,runs,at evaluations,mean best gain,lowest,highest\narm:a,2,")
+    assert "%{x} goes on" not in apart[1]["hovertemplate"]
+    (mean,) = (trace["name"] for trace in together if trace.get("showlegend", True))
+    assert mean == "adaptive_evolution (2)"
+    assert table.startswith("runs,number of runs,at evaluations,mean best gain,lowest,highest\nadaptive_evolution,2,")
+    # A tag that all have makes no group.
+    assert [trace["name"] for trace in by_tag] == ["x" * 40, names[1]]

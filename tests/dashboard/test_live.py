@@ -91,12 +91,10 @@ def test_commits_update_the_page(visitor: Visitor, site: Site) -> None:
     visitor.go(f"/runs/{site.running}")
     visitor.drawn()
     expect(visitor.page.locator("#link")).to_have_text("live")
-    before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.revision")
+    before = visitor.page.locator("[data-figure*=progress]").evaluate("plot => plot.dataset.revision")
     samples.work(site.stores, site.running, 6)
     expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(site))
-    for _, display, _ in site.stores.runs.get(site.running).displayed():
-        expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(display.label)
-    best = visitor.page.locator("[data-figure*=best]")
+    best = visitor.page.locator("[data-figure*=progress]")
     best.scroll_into_view_if_needed()
     expect(best).not_to_have_attribute("data-revision", before)
     visitor.go("/")
@@ -107,7 +105,7 @@ def test_commits_update_the_page(visitor: Visitor, site: Site) -> None:
 def test_empty_charts_are_drawn_once_data_arrives(visitor: Visitor, site: Site) -> None:
     run_id = samples.start(site.stores, samples.single(), samples.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
-    figure = visitor.page.locator("figure:has([data-figure*=best])")
+    figure = visitor.page.locator("figure:has([data-figure*=progress])")
     expect(figure).to_contain_text("No data yet.")
     expect(visitor.page.locator("#link")).to_have_text("live")
     samples.work(site.stores, run_id)
@@ -119,7 +117,7 @@ def test_empty_charts_are_drawn_once_data_arrives(visitor: Visitor, site: Site) 
 def test_a_chart_recovers_from_a_failed_load(visitor: Visitor, site: Site) -> None:
     visitor.page.route("**/figures/best.json*", lambda route: route.abort(), times=1)
     visitor.go(f"/runs/{site.running}")
-    plot = visitor.page.locator("[data-figure*=best]")
+    plot = visitor.page.locator("[data-figure*=progress]")
     plot.scroll_into_view_if_needed()
     expect(plot).to_contain_text("could not be loaded")
     samples.work(site.stores, site.running, 4)
@@ -162,7 +160,7 @@ def test_an_update_waits_until_the_open_dialog_is_closed(visitor: Visitor, site:
 
 
 def test_the_table_of_a_chart_is_updated_with_it(visitor: Visitor, site: Site) -> None:
-    visitor.go(f"/runs/{site.running}")
+    visitor.go(f"/runs/{site.running}/population")
     figure = visitor.page.locator("figure:has([data-figure*=throughput])")
     figure.scroll_into_view_if_needed()
     expect(figure.locator("[data-drawn]")).to_be_visible()

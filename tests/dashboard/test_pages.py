@@ -193,6 +193,7 @@ def test_charts_diffs_and_matrices_work_without_javascript(plain_visitor: Visito
     for figure in page.locator("figure").all():
         figure.locator("summary").click()
         assert figure.locator("tbody tr").count() > 0
+    plain_visitor.go(f"/runs/{site.done}/population")
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page).to_have_url(re.compile(r"\?x=gain&y=sidelobe"))
     plain_visitor.go(f"/runs/{site.done}/candidates/9")

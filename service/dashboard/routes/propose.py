@@ -94,7 +94,7 @@ def hint(
     except (SpeciateError, ValidationError) as error:
         return _form(request, dashboard, run_id, form.fields, form_errors(error))
     stores.signals.committed(commit)
-    return RedirectResponse(f"/runs/{run_id}#advice", 303)
+    return RedirectResponse(f"/runs/{run_id}/prompts#advice", 303)
 
 
 def _form(

@@ -58,7 +58,7 @@ def test_a_second_run_spends_what_the_first_one_lets_expect(lab: Lab, paid: Poli
         assert run.actual[name] == pytest.approx(amount.expected, rel=0.05)
     assert (run.estimate.calls.expected, run.estimate.completions.expected) == (6, run.actual["completions"])
     assert run.estimate.seconds is not None
-    assert "Estimated before the start" in lab.api.get(f"/runs/{second}").text
+    assert "Estimated before the start" in lab.api.get(f"/runs/{second}/configuration").text
     # The same policy tells more than the same problem.
     lab.stores.catalog.add_policy(scripted(slug="other"))
     (other,) = _estimate(lab, policy="other")["sources"]

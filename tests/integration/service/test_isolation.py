@@ -201,7 +201,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
         "/projects": {"name": [f"{MARK}-project"]},
         "/access": {"name": [f"{MARK}-project"]},
         "/runs": {"name": ["population"]},
-        "/compare": {"name": ["best", "hypervolume", "fronts"]},
+        "/compare": {"name": ["curves", "fronts"]},
     }
     secrets = {
         MARK,
@@ -309,7 +309,7 @@ def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
         *(f"/live/runs?{kind}={name}" for kind, both in names.items() for name in both),
         f"/v1/unlocks?run={run}",
         f"/compare?run={run}",
-        *(f"/compare/{name}.{ending}?run={run}" for name in ("best", "fronts") for ending in ("json", "csv")),
+        *(f"/compare/{name}.{ending}?run={run}" for name in ("curves", "fronts") for ending in ("json", "csv")),
         f"/runs/new?like={run}",
         f"/unlocks?a={MARK}-policy&b={policy}",
         f"/unlocks/matrix.csv?problems={MARK}-set",

@@ -62,7 +62,7 @@ def test_a_run_that_learns_is_recorded_and_shown(lab: Lab) -> None:
     ]
     used = [tuple(group) for event in events for group in event["data"]["groups"]]
     assert len(used) == len(set(used)) == found["used"]
-    page = lab.api.get(f"/runs/{run}").text
+    page = lab.api.get(f"/runs/{run}/learning").text
     assert f"/policies/{name}@{found['step']}" in page
     assert "Learning curve" in page
     assert "Drift of the policy" in page

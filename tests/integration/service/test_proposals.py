@@ -390,7 +390,7 @@ def test_a_person_proposes_and_hints_on_the_pages(lab: Lab) -> None:
         assert (answer.status_code, reason in answer.text, "<b>" in answer.text) == (422, True, False), answer.text
     assert lab.api.get(f"/runs/{run}/propose?parent=99").status_code == 422
     assert send("guidance", text="<b>Symmetry</b>").status_code == 303
-    shown = lab.api.get(f"/runs/{run}").text
+    shown = lab.api.get(f"/runs/{run}/prompts").text
     assert "&lt;b&gt;Symmetry" in shown
     assert "hint by local" in shown
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from service.dashboard.routes.compare import MAX_RUNS
 from tests.integration.service.conftest import Lab, refused
 
 pytestmark = pytest.mark.servers
@@ -157,8 +158,8 @@ def test_list_filters(lab: Lab) -> None:
 
 def test_comparison_counts_omitted_runs(lab: Lab) -> None:
     assert "Compare selected" not in lab.api.get("/runs").text
-    runs = [lab.start() for _ in range(9)]
+    runs = [lab.start() for _ in range(MAX_RUNS + 1)]
     assert "Compare selected" in lab.api.get("/runs").text
-    eight, nine = (lab.api.get("/compare", params={"run": [*map(str, runs[:n]), ""]}).text for n in (8, 9))
-    assert "left out" not in eight
-    assert "At most 8 runs are compared at a time; 1 run is left out." in nine
+    whole, more = (lab.api.get("/compare", params={"run": [*map(str, given), ""]}).text for given in (runs[1:], runs))
+    assert "left out" not in whole
+    assert f"At most {MAX_RUNS} runs are compared at a time; 1 run is left out." in more
