@@ -114,7 +114,7 @@ def test_runs_form_groups(labelled: Site) -> None:
     assert "%{x} goes on" in names[1]
     assert "%{x} goes on" not in apart[1]["hovertemplate"]
     (mean,) = (trace["name"] for trace in together if trace.get("showlegend", True))
-    assert mean == "adaptive_evolution (2)"
-    assert table.startswith("runs,number of runs,at evaluations,mean best gain,lowest,highest\nadaptive_evolution,2,")
+    assert mean == "islands_map_elites (2)"
+    assert table.startswith("runs,number of runs,at evaluations,mean best gain,lowest,highest\nislands_map_elites,2,")
     # A tag that all have makes no group.
     assert [trace["name"] for trace in by_tag] == ["x" * 40, names[1]]

@@ -115,7 +115,7 @@ def test_empty_charts_are_drawn_once_data_arrives(visitor: Visitor, site: Site) 
 
 
 def test_a_chart_recovers_from_a_failed_load(visitor: Visitor, site: Site) -> None:
-    visitor.page.route("**/figures/best.json*", lambda route: route.abort(), times=1)
+    visitor.page.route("**/figures/progress.json*", lambda route: route.abort(), times=1)
     visitor.go(f"/runs/{site.running}")
     plot = visitor.page.locator("[data-figure*=progress]")
     plot.scroll_into_view_if_needed()
