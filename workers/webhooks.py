@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
@@ -39,7 +38,7 @@ class WebhookDispatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._loop()), name="webhooks", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="webhooks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -48,47 +47,42 @@ class WebhookDispatcher:
         if self._thread is not None:
             self._thread.join()
 
-    async def _loop(self) -> None:
-        # Names of receivers may resolve slowly; the database must not wait for them.
-        threads = ThreadPoolExecutor(2 * MAX_IN_FLIGHT, thread_name_prefix="webhooks")
-        asyncio.get_running_loop().set_default_executor(threads)
-        in_flight: set[asyncio.Task[None]] = set()
+    def _loop(self) -> None:
         pruned_at = time.monotonic()
-        while not self._stopping.is_set():
-            claimed: tuple[DueDelivery, ...] = ()
-            try:
-                if len(in_flight) < MAX_IN_FLIGHT:
-                    claimed = await asyncio.to_thread(self._webhooks.claim, MAX_IN_FLIGHT - len(in_flight))
-                if time.monotonic() - pruned_at > _PRUNE_INTERVAL_S:
-                    pruned_at = time.monotonic()
-                    await asyncio.to_thread(self._webhooks.delete_old)
-            except (DBAPIError, SpeciateError) as error:
-                _log.warning("the webhook dispatcher retries: %s", error)
-            except Exception:  # noqa: BLE001 - later deliveries must still be sent
-                _log.exception("the webhook dispatcher failed unexpectedly and retries")
-            in_flight |= {asyncio.create_task(self._deliver(delivery)) for delivery in claimed}
-            pause = asyncio.create_task(asyncio.sleep(POLL_S))
-            await asyncio.wait({*in_flight, pause}, return_when=asyncio.FIRST_COMPLETED)
-            pause.cancel()
-            in_flight = {task for task in in_flight if not task.done()}
-        await asyncio.gather(*in_flight, return_exceptions=True)
+        in_flight: set[Future[None]] = set()
+        with ThreadPoolExecutor(MAX_IN_FLIGHT, thread_name_prefix="webhooks") as pool:
+            while not self._stopping.is_set():
+                try:
+                    if len(in_flight) < MAX_IN_FLIGHT:
+                        claimed = self._webhooks.claim(MAX_IN_FLIGHT - len(in_flight))
+                        in_flight |= {pool.submit(self._deliver, delivery) for delivery in claimed}
+                    if time.monotonic() - pruned_at > _PRUNE_INTERVAL_S:
+                        pruned_at = time.monotonic()
+                        self._webhooks.delete_old()
+                except (DBAPIError, SpeciateError) as error:
+                    _log.warning("the webhook dispatcher retries: %s", error)
+                except Exception:  # noqa: BLE001 - later deliveries must still be sent
+                    _log.exception("the webhook dispatcher failed unexpectedly and retries")
+                if in_flight:
+                    in_flight = wait(in_flight, POLL_S, FIRST_COMPLETED).not_done
+                else:
+                    self._stopping.wait(POLL_S)
 
-    async def _deliver(self, delivery: DueDelivery) -> None:
+    def _deliver(self, delivery: DueDelivery) -> None:
         """Attempt a delivery and record the result; an unrecorded one is sent again when its lease expires."""
         try:
-            answer = await self._attempt(delivery)
+            answer = self._attempt(delivery)
             if answer.taken and answer.status is not None:
-                await asyncio.to_thread(self._webhooks.delivered, delivery, answer.status)
+                self._webhooks.delivered(delivery, answer.status)
                 return
-            wait = retry_delay_s(delivery.attempts, random.random())  # noqa: S311 - jitter, not a secret
-            error = printable(answer.error).replace("\n", " ")
-            await asyncio.to_thread(self._webhooks.postpone, delivery, answer.status, error, wait)
+            wait_s = retry_delay_s(delivery.attempts, random.random())  # noqa: S311 - jitter, not a secret
+            self._webhooks.postpone(delivery, answer.status, printable(answer.error).replace("\n", " "), wait_s)
         except (DBAPIError, SpeciateError) as error:
             _log.warning("cannot record delivery %s: %s", delivery.id, error)
         except Exception:  # noqa: BLE001 - one delivery must not stop the others
             _log.exception("delivery %s failed unexpectedly", delivery.id)
 
-    async def _attempt(self, delivery: DueDelivery) -> DeliveryResponse:
+    def _attempt(self, delivery: DueDelivery) -> DeliveryResponse:
         try:
             secret = self._webhooks.secret_of(delivery)
         except SpeciateError as error:
@@ -103,7 +97,7 @@ class WebhookDispatcher:
             "Speciate-Delivery": str(delivery.id),
             SIGNATURE_HEADER: signature(secret, now, body),
         }
-        return await send(delivery.url, body, headers, self._network)
+        return send(delivery.url, body, headers, self._network)
 
 
 def body_of(delivery: DueDelivery, base_url: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Final
 import httpx
 
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
-from speciate.egress.transport import AsyncGuardedTransport
+from speciate.egress.transport import GuardedTransport, within
 
 TIMEOUT_S: Final = 10.0
 KEPT_BYTES: Final = 1000
@@ -36,15 +35,14 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     return f"t={timestamp},v1={digest}"
 
 
-async def send(
+def send(
     url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks, timeout_s: float = TIMEOUT_S
 ) -> DeliveryResponse:
     """Send a body and return the result; failures of the receiver never raise."""
     try:
-        # Covers name resolution, connecting, sending and reading.
-        async with asyncio.timeout(timeout_s):
-            return await _send(url, body, headers, network)
-    except TimeoutError:
+        with within(timeout_s):
+            return _send(url, body, headers, network)
+    except httpx.TimeoutException:
         return DeliveryResponse(False, error=f"no answer within {timeout_s:g} s")
     except ForbiddenAddressError as error:
         return DeliveryResponse(False, error=str(error))
@@ -52,21 +50,16 @@ async def send(
         return DeliveryResponse(False, error=f"the connection failed ({type(error).__name__})")
 
 
-async def _send(url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks) -> DeliveryResponse:
+def _send(url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks) -> DeliveryResponse:
     # A new client for each request: two host names may share an address, but must not share a connection.
-    async with (
-        httpx.AsyncClient(transport=AsyncGuardedTransport(network), timeout=TIMEOUT_S) as client,
+    with (
+        httpx.Client(transport=GuardedTransport(network), timeout=TIMEOUT_S) as client,
         client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,
     ):
         if response.is_success:
             return DeliveryResponse(True, response.status_code)
-        answer = bytearray()
-        async for chunk in response.aiter_raw(KEPT_BYTES):
-            answer += chunk
-            if len(answer) >= KEPT_BYTES:
-                break
-        text = bytes(answer[:KEPT_BYTES]).decode("utf-8", "replace")
+        answer = next(response.iter_raw(KEPT_BYTES), b"").decode("utf-8", "replace")
         hint = " (redirections are not followed)" if response.is_redirect else ""
         return DeliveryResponse(
-            False, response.status_code, f"it answered {response.status_code}{hint}: {text}".rstrip(": ")
+            False, response.status_code, f"it answered {response.status_code}{hint}: {answer}".rstrip(": ")
         )

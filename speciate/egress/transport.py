@@ -11,7 +11,6 @@ indefinitely.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import ssl
 import threading
@@ -62,24 +61,6 @@ class GuardedTransport(httpx.BaseTransport):
 
     def close(self) -> None:
         self._transport.close()
-
-
-class AsyncGuardedTransport(httpx.AsyncBaseTransport):
-    """Asynchronous variant for short-lived clients; names are resolved in a thread."""
-
-    def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve) -> None:
-        self._addresses = _Addresses(network, resolve)
-        self._transport = httpx.AsyncHTTPTransport(verify=_tls(), trust_env=False)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        *others, last = await asyncio.to_thread(self._addresses.of, request)
-        for address in others:
-            with suppress(httpx.ConnectError):
-                return await self._transport.handle_async_request(_bound(request, address))
-        return await self._transport.handle_async_request(_bound(request, last))
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
 
 
 class _Addresses:

@@ -5,7 +5,6 @@ Started by ``test_name_servers``; prints what happened as JSON. Each name answer
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
@@ -78,7 +77,7 @@ def main() -> None:
         found["check"] = outcome(lambda: check_url("http://rebinding.test/", nothing))
         found["rebinding"] = get("rebinding.test", nothing, 1)
         hook = endpoint.url.replace(LOOPBACK, "webhook.test")
-        found["webhook"] = [asyncio.run(send(hook, b"{}", {}, nothing)).error for _ in range(2)]
+        found["webhook"] = [send(hook, b"{}", {}, nothing).error for _ in range(2)]
         found["reached"] = len(endpoint.headers)
         found["pinned"] = get("pinned.test", loopback, 3)
         found["mixed"] = get("mixed.test", loopback, 1)

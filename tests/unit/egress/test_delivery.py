@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -72,7 +71,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def sent(url: str, network: AllowedNetworks = HERE, **options: Any) -> DeliveryResponse:
-    return asyncio.run(send(url, BODY, {"Content-Type": "application/json"}, network, **options))
+    return send(url, BODY, {"Content-Type": "application/json"}, network, **options)
 
 
 def test_any_success_status_counts_as_accepted(receiver: Receiver) -> None:

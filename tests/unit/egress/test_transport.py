@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import ssl
 import threading
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
-from speciate.egress.transport import AsyncGuardedTransport, GuardedTransport, check_url
+from speciate.egress.transport import GuardedTransport, check_url
 from tests.support.openai_endpoint import serve
 
 HERE = AllowedNetworks(("loopback",))
@@ -71,12 +70,6 @@ def test_the_first_address_that_accepts_is_used() -> None:
         with httpx.Client(transport=GuardedTransport(HERE, resolve=both)) as client:
             assert [client.get(url).status_code for _ in range(2)] == [200, 200]
         assert both.asked == 1
-
-        async def ask() -> int:
-            async with httpx.AsyncClient(transport=AsyncGuardedTransport(HERE, resolve=both)) as client:
-                return (await client.get(url)).status_code
-
-        assert asyncio.run(ask()) == 200
         mixed = Names(["::1", "10.0.0.1"])
         with httpx.Client(transport=GuardedTransport(HERE, resolve=mixed)) as client, pytest.raises(httpx.ConnectError):
             client.get(url)
