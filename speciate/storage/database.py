@@ -57,8 +57,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
 
     At most ``pool_size`` connections stay open, since opening one costs more than a request, until
     ``Stores.close_unused`` closes them. ``pooled`` says that the URL leads through a pooler in transaction mode, where
-    every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit. It is not
-    enforced behind a pooler, whose sessions are shared.
+    every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit; behind a
+    pooler, whose sessions are shared, there is none.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
