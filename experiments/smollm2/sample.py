@@ -21,7 +21,7 @@ from experiments.smollm2.plan import BASE, EVALUATIONS, SETTINGS, TASK, folder_n
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.prompts.compact import opening_of, stops_of, until_stop
+from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.tasks import Task, open_task
@@ -137,6 +137,6 @@ class _Writer:
         end = self._tokenizer.eos_token_id
         ids = ids[: ids.index(end)] if end in ids else ids
         m = self._policy.answers_per_rollout
-        rule = block_rule(self._tokenizer.backend_tokenizer, m, stops_of(opening))
+        rule = block_rule(self._tokenizer.backend_tokenizer, m, opening)
         size = next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))
         return until_stop(self._tokenizer.decode(ids[:size]), opening, m), size

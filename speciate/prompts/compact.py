@@ -26,6 +26,7 @@ from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.failures import headline
+from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.python_source import defined_names, is_text, read_python
 from speciate.prompts.render import secret_objectives
 from speciate.prompts.text import bounded, fenced
@@ -66,18 +67,40 @@ def stops_of(opening: str) -> tuple[str, ...]:
     return (CLOSING,) if opening == f"{_FENCE}\n" else (CLOSING, *_AFTER_FUNCTION)
 
 
+def ended_answers(reply: str, opening: str) -> list[tuple[int, int]]:
+    """Return begin and end of the answers in a reply, which begins with its opening, up to what ends each of them.
+
+    With a function in the opening, every answer defines it: a block with usage or output is none, and further
+    functions end it. The last answer may lack an end and is then not in the list.
+    """
+    head, parenthesis, _ = opening.removeprefix(f"{_FENCE}\n").partition("(")
+    if not parenthesis:
+        places = [match.start() for match in re.compile(CLOSING).finditer(reply, len(opening))]
+        return list(zip([len(_FENCE), *places[1::2]], places[::2], strict=False))
+    begins = [match.start() for match in re.finditer(rf"(?m)^{re.escape(head)}\(", reply)]
+    stops = re.compile("|".join(map(re.escape, (*stops_of(opening), f"\n{SEPARATOR}\n"))))
+    ends = [(begin, stops.search(reply, begin)) for begin in begins]
+    return [(begin, end.start()) for begin, end in ends if end is not None]
+
+
 def until_stop(text: str, opening: str, answers: int) -> str:
-    """Return a completion up to the text that ends it, which endpoints leave out and local sampling does not."""
-    stops = stops_of(opening) if opening and answers == 1 else ()
-    return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
+    """Return a completion up to the end of its last answer, which endpoints leave out and local sampling does not."""
+    ended = ended_answers(opening + text, opening) if opening else []
+    return text[: ended[answers - 1][1] - len(opening)] if len(ended) >= answers else text
 
 
 def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None) -> str:
-    """Return a completion with its opening, unless the endpoint began a block of its own."""
+    """Return a completion with its opening, unless the endpoint began a block of its own; of a set, its answers."""
     if policy.prompt_style is not PromptStyle.PREFILLED or not takes_compact(problem):
         return text
+    opening = f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}"
     begun = text.lstrip().startswith(CLOSING.strip())
-    return text if begun else f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}{text}"
+    reply = text if begun else opening + text
+    if policy.answers_per_rollout == 1 or opening == f"{_FENCE}\n":
+        return reply
+    ended = ended_answers(f"{reply}\n{SEPARATOR}\n", opening)
+    blocks = [f"{_FENCE}\n{reply[begin:end]}{CLOSING}" for begin, end in ended]
+    return f"\n{SEPARATOR}\n".join(blocks) or reply
 
 
 def compact_prompt(

@@ -30,7 +30,16 @@ from speciate.prompts.diff import (
 from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
-from speciate.prompts.program_blocks import Wanted, best_program, elision_in, is_python, last_long, separate_programs
+from speciate.prompts.program_blocks import (
+    Wanted,
+    answer_groups,
+    best_program,
+    elision_in,
+    is_python,
+    last_long,
+    separate_programs,
+    versions,
+)
 from speciate.prompts.program_files import (
     apply_to_files,
     file_sets,
@@ -320,9 +329,9 @@ def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failu
     if not several:
         whole = _all_fenced(text)
         return [best_program([block.text for block in blocks], expected) if whole is None else whole]
-    groups = by_section(blocks)
+    groups = answer_groups(by_section(blocks), expected)
     if len(groups) == 1:
-        return [*separate_programs(groups[0], expected)]
+        return [*separate_programs([each for text in groups[0] for each in versions(text, expected)], expected)]
     return [best_program(group, expected) for group in groups]
 
 

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.fences import sections
 from speciate.prompts.python_source import DEFINITIONS, Names, defined_names, names_of, read_python
 
 _MOST_BLOCKS: Final = 256
 _MOST_TRIED: Final = 8
 _MOST_JOINED: Final = 24
 _FUTURE: Final = re.compile(r"(?m)^from __future__ import [\w, ]+$")
+_BEGUN: Final = re.compile(r"\b(?:def|class) (\w+)")
 _ELISION: Final = re.compile(
     r"[ \t]*+(?:(?:#|//|/\*|--|%)[ \t]*+)?(?:\.\.\.|…)[ \t]*+"
     r"(?:$|.*\b(?:rest|remaining|remains|existing|unchanged|same|omitted|previous|others?|before|here|above|code)\b)",
@@ -94,6 +96,43 @@ def separate_programs(texts: Sequence[str], expected: Wanted) -> list[str]:
     if not makers or len(makers) == len(texts):
         return [*texts]
     return [blocks.joined(blocks.order(i, expected, before=i)) for i in makers]
+
+
+def answer_groups(groups: Sequence[Sequence[str]], expected: Wanted) -> list[list[str]]:
+    """Return the blocks of each answer of a set, whose separators may stand within a block.
+
+    Groups that do not define an expected name, such as examples and outputs, are left out, unless all are of this kind.
+    """
+    answers: list[list[str]] = []
+    for group in groups:
+        answers.append([])
+        for text in group:
+            first, *further = [text] if is_python(text) else sections(text) or [text]
+            answers[-1].append(first)
+            answers += [[each] for each in further]
+    return [each for each in answers if any(_defines(text, expected) for text in each)] or answers
+
+
+def _defines(text: str, expected: Wanted) -> bool:
+    """Return True if a text binds an expected name, or tries to: one that does not parse is an answer, too."""
+    if is_python(text):
+        return not expected.names.isdisjoint(names_of(text).bound)
+    return not expected.names.isdisjoint(_BEGUN.findall(text))
+
+
+def versions(text: str, expected: Wanted) -> list[str]:
+    """Return a program for each definition of an expected name that a block repeats, with what stands before them."""
+    tree = read_python(text)
+    body = tree.body if isinstance(tree, ast.Module) else []
+    own = [node for node in body if isinstance(node, DEFINITIONS) and node.name in expected.names]
+    name, count = max(Counter(node.name for node in own).items(), key=lambda item: item[1], default=("", 0))
+    repeated = [node for node in own if node.name == name]
+    if count < 2 or any(node.decorator_list for node in repeated):  # overloads belong together
+        return [text]
+    lines = text.split("\n")
+    starts = [node.lineno - 1 for node in repeated]
+    shared = lines[: starts[0]]
+    return ["\n".join([*shared, *lines[start:end]]) for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
 class _Blocks:

@@ -18,7 +18,7 @@ from tokenizers.decoders import DecodeStream
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.inference.checkpoint import Checkpoint, checkpoint_of
 from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
-from speciate.prompts.compact import CLOSING
+from speciate.prompts.compact import ended_answers
 
 MAX_LIVE: Final = 256
 
@@ -27,20 +27,15 @@ Rule = Callable[[int, int], bool]
 """Called with the index of a completion and its next token; True ends it."""
 
 
-def block_rule(tokenizer: Tokenizer, answers: int, stops: Sequence[str]) -> Rule:
-    """Return a rule that ends a rollout with the code block of its last answer, a single answer with a stop.
-
-    The prompt opens the first block; every other one has an opening fence.
-    """
-    texts: dict[int, str] = {}
+def block_rule(tokenizer: Tokenizer, answers: int, opening: str) -> Rule:
+    """Return a rule that ends a rollout with its last answer; the prompt ends with ``opening``."""
+    replies: dict[int, str] = {}
     streams: dict[int, DecodeStream] = {}
 
     def ends(index: int, token: int) -> bool:
         stream = streams.setdefault(index, DecodeStream(skip_special_tokens=True))
-        texts[index] = texts.get(index, "") + (stream.step(tokenizer, token) or "")
-        if answers == 1:
-            return any(stop in texts[index] for stop in stops)
-        return texts[index].count(CLOSING) >= 2 * answers - 1
+        replies[index] = replies.get(index, opening) + (stream.step(tokenizer, token) or "")
+        return len(ended_answers(replies[index], opening)) >= answers
 
     return ends
 

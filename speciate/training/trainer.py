@@ -32,7 +32,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
-from speciate.prompts.compact import opening_of, stops_of, until_stop
+from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
@@ -139,8 +139,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _rule(self, row: dict[str, Any]) -> Rule | None:
         if not row.get("opening"):
             return None
-        answers = row["policy"].answers_per_rollout
-        return block_rule(self.processing_class.backend_tokenizer, answers, stops_of(row["opening"]))
+        return block_rule(self.processing_class.backend_tokenizer, row["policy"].answers_per_rollout, row["opening"])
 
     def sample_rewards(self) -> list[FloatArray]:
         """Sample one batch without learning from it; return the rewards of each problem's readable answers, (n, k)."""
@@ -334,6 +333,7 @@ def trl_arguments(
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
     local = config.batch // processes
     micro = min(config.micro_batch or _at_once(config, local, processes, longest * token_bytes, cpu=cpu), local)
+    pass_bytes = micro * (config.max_prompt_tokens + longest) * token_bytes
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
@@ -349,13 +349,14 @@ def trl_arguments(
         lr_scheduler_type="constant",
         weight_decay=0.01,
         max_grad_norm=1.0,
-        beta=max(config.kl, config.mutation_kl),
+        # Without a weight nothing uses the reference, and TRL does not compute it.
+        beta=max(config.kl, config.mutation_kl if config.mutation_share > 0 else 0.0),
         loss_type="bnpo",
         scale_rewards="none",
         disable_dropout=True,
         use_cpu=cpu,
         bf16=not cpu,
-        gradient_checkpointing=not cpu,
+        gradient_checkpointing=not cpu and needs_checkpointing(pass_bytes),
         use_vllm=config.use_vllm,
         vllm_mode="colocate",
         # Otherwise vLLM reserves memory for the model's full context, which may not fit.
@@ -394,6 +395,12 @@ def token_bytes(model_config: Any) -> int:
     layers, hidden = model_config.num_hidden_layers, model_config.hidden_size
     inner = getattr(model_config, "intermediate_size", None) or 4 * hidden
     return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
+
+
+def needs_checkpointing(pass_bytes: int) -> bool:
+    """Return True if a pass with gradients needs more than half of the memory of the GPU."""
+    memory: int = torch.cuda.get_device_properties(0).total_memory
+    return pass_bytes > memory // 2
 
 
 def _at_once(config: TrainConfig, local: int, processes: int, rollout_bytes: int, *, cpu: bool) -> int:

@@ -120,22 +120,26 @@ def test_an_adapter_writes_rollouts_with_the_engine(model, tokenizer, bias):
 
 
 def test_rules_end_rollouts_with_their_code_blocks():
-    words = ["x", "\n", "```", "\ndef ", "python"]
+    words = ["x", "\n", "```", "\ndef ", "python", "\ndef f(", "\n# "]
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}))
     tokenizer.decoder = Fuse()
 
-    def end(ids, answers, stops=("\n```",)):
-        rule = block_rule(tokenizer, answers, stops)
+    def end(ids, answers, opening="```python\n"):
+        rule = block_rule(tokenizer, answers, opening)
         return next((place for place, token in enumerate(ids, 1) if rule(0, token)), None)
 
     one = [0, 1, 0, 1, 2]
     assert end(one, 1) == 5
     assert end([0, 3, 0], 1) is None
-    assert end([0, 3, 0], 1, ("\n```", "\ndef ")) == 2
+    function = "```python\ndef f():"
+    assert end([0, 3, 0], 1, function) == 2
+    assert end([0, 5, 0, 1, 2], 2, function) == 5  # a further version ends the first
+    assert end([0, 6, 0, 5, 0, 1, 2], 2, function) == 7
+    assert end([0, 3, 0, 1, 2], 2, function) is None
     two = [*one, 1, 2, 4, 1, 0, 1, 2]  # close, open, close
     assert end(two, 2) == len(two)
     assert end(two[:-1], 2) is None
-    rule = block_rule(tokenizer, 1, ("\n```",))
+    rule = block_rule(tokenizer, 1, "```python\n")
     assert [rule(index, token) for index, token in [(0, 1), (1, 2), (0, 2), (1, 2)]] == [False, False, True, False]
 
 
