@@ -47,6 +47,9 @@ class TrainConfig:
     """Weight of the KL divergence on those: they must not drift, or evolution loses its operator."""
     remembered: int = 256
     """Problems whose answers are kept as parents."""
+    unsolved_only: bool = False
+    """Draw no problem again whose targets have all been met, each by some answer: training on what is solved costs
+    diversity (arXiv 2606.15455)."""
     updates: int = 1
     """Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect."""
     micro_batch: int = 0

@@ -31,6 +31,7 @@ from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
+from speciate.domain.target import TargetSet
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
@@ -77,6 +78,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.rng = np.random.default_rng([config.seed, args.process_index])
         self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
         self._advantages = Advantages(np.zeros(0), {})
+        self._met: dict[int, TargetSet] = {}
         self._sampled: list[tuple[int, tuple[float, ...]]] = []
         self._single = policy_of(task, 1, config.prompt_style)
         self._asking = policy_of(task, task.answers, config.prompt_style) if config.multi_answer else self._single
@@ -101,12 +103,22 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """
         rows = []
         for _ in range(0, len(inputs), self.num_generations):
-            index, parent = int(self.rng.integers(len(self.problems))), None
+            index, parent = self._draw_problem(), None
             if len(self.populations) and self.rng.random() < self.config.mutation_share:
                 index, parent = self.populations.draw(self.rng)
             row = {"problem": index, "parent": parent, **self._prompt(self.problems[index], parent)}
             rows += [row] * self.num_generations
         return rows
+
+    def _draw_problem(self) -> int:
+        if self.config.unsolved_only:
+            unsolved = [i for i, problem in enumerate(self.problems) if not self._solved(i, problem)]
+            if unsolved:
+                return unsolved[int(self.rng.integers(len(unsolved)))]
+        return int(self.rng.integers(len(self.problems)))
+
+    def _solved(self, index: int, problem: Problem) -> bool:
+        return self._met.get(index, 0) == (1 << len(problem.targets)) - 1
 
     def _prompt(self, problem: Problem, parent: Individual | None) -> dict[str, Any]:
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
@@ -214,6 +226,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
                 self.populations.add(row["problem"], program, vector)
+                met = self.problems[row["problem"]].targets_met(vector)
+                self._met[row["problem"]] = self._met.get(row["problem"], 0) | met
         self._sampled = [
             (row["problem"], tuple(v)) for row, vectors in zip(inputs, scores, strict=True) for v in vectors
         ]
@@ -302,6 +316,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             "rng": self.rng.bit_generator.state,
             "populations": self.populations.state(),
             "processes": self.args.world_size,
+            "met": list(self._met.items()),
         }
         with writing(folder):
             super()._save_checkpoint(model, trial)
@@ -312,6 +327,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         state = read_state(checkpoint, self.args.process_index, self.args.world_size)
         self.rng.bit_generator.state = state["rng"]
         self.populations.restore(state["populations"])
+        self._met = dict(state["met"])
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write no model card: the manifest records the origin of a checkpoint."""

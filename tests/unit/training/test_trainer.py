@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,8 +146,27 @@ def test_a_mutation_has_the_same_length_limit_as_in_serving():
     assert {ids: VectorTrainer._end(trainer, ids, 3) for ids in many} == many
 
 
+def test_solved_problems_are_not_drawn_again():
+    from types import SimpleNamespace
+
+    from speciate.training.tasks import GENERATED, Split
+    from speciate.training.trainer import VectorTrainer
+
+    problems = list(GENERATED["maze"].problems(Split.TRAIN, 4))  # two targets each
+    drawn = {}
+    for gated in (True, False):
+        trainer = SimpleNamespace(problems=problems, config=SimpleNamespace(unsolved_only=gated),
+                                  rng=np.random.default_rng(0), _met={0: 0b11, 1: 0b01, 2: 0b11})  # fmt: skip
+        trainer._solved = partial(VectorTrainer._solved, trainer)
+        drawn[gated] = {VectorTrainer._draw_problem(trainer) for _ in range(60)}
+        trainer._met = dict.fromkeys(range(4), 0b11)
+        assert 0 <= VectorTrainer._draw_problem(trainer) < 4, "all are solved"
+    assert drawn == {True: {1, 3}, False: {0, 1, 2, 3}}
+
+
 def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
-    arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--steps", "5", *SMALL]
+    gate = ("--set", "unsolved_only=true")
+    arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--steps", "5", *SMALL, *gate]
     train(*arguments, "--out", "whole", cwd=tmp_path)
     process = subprocess.Popen([SPECIATE, "train", *arguments, "--out", "cut"], cwd=tmp_path, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 120
@@ -210,7 +230,7 @@ def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
     trainer = VectorTrainer.__new__(VectorTrainer)  # without a model, which is not needed here
     trainer.args = SimpleNamespace(process_index=0, world_size=1)
     trainer.state = SimpleNamespace(global_step=2)
-    trainer.rng, trainer.populations = np.random.default_rng(0), TrainingPopulations(9)
+    trainer.rng, trainer.populations, trainer._met = np.random.default_rng(0), TrainingPopulations(9), {}
     monkeypatch.setattr(VectorTrainer, "_get_output_dir", lambda *_, **__: tmp_path / "checkpoints")
     (tmp_path / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", lambda *_: None)
