@@ -25,16 +25,11 @@ from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from speciate.schema.declarations import CampaignProblem, CampaignRecord
 
 app = command_group()
 
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
-
-_MAX_WATCHED: Final = 12
-_PROBLEM_COLUMNS: Final = ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached")
 
 
 @app.command(
@@ -123,8 +118,11 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
     )
     output.print_line()
     output.print_table(
-        (*_PROBLEM_COLUMNS, "run"), [(*_problem_cells(p), p.run_id) for p in campaign.problems[:rows]], empty=""
-    )
+        ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
+        [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
+          p.run_id) for p in campaign.problems[:rows]],
+        empty="",
+    )  # fmt: skip
     if len(campaign.problems) > rows:
         output.print_line(f"… and {len(campaign.problems) - rows:,} more: --rows {len(campaign.problems)}")
     output.print_line()
@@ -188,17 +186,6 @@ def _progress(record: CampaignRecord) -> str:
     return f"{spent}, {record.unlocked:,} of {_problems(record)} unlocked"
 
 
-def _problem_cells(problem: CampaignProblem) -> tuple[object, ...]:
-    chance, reached = percent(problem.chance), ", ".join(problem.reached)
-    return problem.problem, status(problem), f"{problem.spent:,}", problem.slices, f"{problem.gap:,}", chance, reached
-
-
-def _watched_problems(record: CampaignRecord) -> RenderableType:
-    # Active problems first, then by chance, closed problems last.
-    ordered = sorted(record.problems, key=lambda p: (p.chance == 0, status(p) == "waiting", -p.chance))
-    return output.rich_table(_PROBLEM_COLUMNS, map(_problem_cells, ordered[:_MAX_WATCHED]))
-
-
 _VIEW: Final = DeclarationView["CampaignRecord"](
     noun="campaign",
     results="campaigns show",
@@ -206,8 +193,6 @@ _VIEW: Final = DeclarationView["CampaignRecord"](
     row=_row,
     progress=_progress,
     milestone=lambda record: sum(len(problem.reached) for problem in record.problems),
-    share=lambda record: (record.spent, record.declaration.evaluations),
-    details=_watched_problems,
 )
 
 add_lifecycle_commands(app, _VIEW, "sweep")

@@ -14,8 +14,6 @@ from speciate.cli.common import AsJson, Limit, client, examples, first_records, 
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from speciate.client import Client
     from speciate.schema.declarations import DeclarationRecord
 
@@ -43,11 +41,7 @@ class DeclarationView(Generic[R]):
     progress: Callable[[R], str]
     """Returns a phrase about the progress of a record."""
     milestone: Callable[[R], object]
-    """Returns what has changed when a watch without a terminal prints a line."""
-    share: Callable[[R], tuple[int, int]]
-    """Returns the completed and the total amount, for the progress bar."""
-    details: Callable[[R], RenderableType] | None = None
-    """Returns what a terminal shows below the progress bar."""
+    """Returns what has changed when a watch prints a line."""
 
     def print_state(self, record: R, *, as_json: bool) -> None:
         line = f"{record.slug} is {state_of(record)} ({self.progress(record)})"
@@ -71,46 +65,25 @@ class DeclarationView(Generic[R]):
                 return ExitCode.FAILED
 
     def _follow(self, service: Client, name: str, *, as_json: bool) -> R:
-        from rich.live import Live
-
         from speciate.domain.declaration import DeclarationState
 
         read: Callable[[str], R] = getattr(service, f"{self.noun}s").get
-        out, printed, started = output.console(), None, time.monotonic()
-        record = read(name)
-        live_picture = out.is_terminal and not as_json
-        if not (live_picture or as_json):
+        record, printed = read(name), None
+        if not as_json:
             output.print_line(f"{record.id}  {service.url}/{self.noun}s/{record.slug}")
-        with Live(console=out, transient=True, auto_refresh=False) as live:
+        with output.live_status() as show_status:
             while True:
-                current = (self.progress(record), record.state) if as_json else self.milestone(record)
-                if live_picture:
-                    live.update(self._picture(record, time.monotonic() - started), refresh=True)
-                elif current != printed:
-                    output.print_result(record, f"{record.slug}: {self.progress(record)}", as_json=as_json)
-                printed = current
+                line = f"{record.slug}: {self.progress(record)}"
+                current = (line, record.state) if as_json else self.milestone(record)
+                if current != printed:
+                    output.print_result(record, line, as_json=as_json)
+                    printed = current
+                if not as_json:
+                    show_status(line)
                 if record.state is not DeclarationState.RUNNING:
                     return record
                 time.sleep(POLL_S)
                 record = retry_unavailable(lambda: read(name))
-
-    def _picture(self, record: R, elapsed_s: float) -> RenderableType:
-        from datetime import timedelta
-
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        completed, total = self.share(record)
-        line = Table.grid(padding=(0, 2))
-        line.add_row(
-            Text(output.sanitize(record.slug), style="bold"),
-            ProgressBar(total=total, completed=completed, width=30),
-            Text(self.progress(record)),
-            Text(str(timedelta(seconds=int(elapsed_s)))),
-        )
-        return line if self.details is None else Group(line, self.details(record))
 
 
 def state_of(record: DeclarationRecord[Any]) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from speciate.domain.numbers import short_number
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console, JustifyMethod
     from rich.progress import Progress
-    from rich.table import Table
 
     from speciate.schema.estimates import RunEstimate
     from speciate.schema.runs import RunRecord, SourceRun
@@ -93,14 +93,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     if not sys.stdout.isatty():
         _print_plain(columns, cells)
         return
-    console().print(rich_table(columns, cells), crop=False)
-
-
-def rich_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_cell(value) for value in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for i, name in enumerate(columns):
         # Long cells wrap, except ids: they are there to be copied.
@@ -109,7 +104,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Tabl
         table.add_column(name.removeprefix(">"), justify=justify, overflow="fold", min_width=id_width)
     for row in cells:
         table.add_row(*map(Text, row))
-    return table
+    console().print(table, crop=False)
 
 
 def _print_plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
@@ -139,6 +134,18 @@ def print_records(
 
 def _cell(value: object) -> str:
     return "" if value is None else sanitize(value)
+
+
+@contextmanager
+def live_status() -> Iterator[Callable[[str], None]]:
+    """Yield a function that changes a line below the output of a terminal; elsewhere it does nothing."""
+    if not sys.stdout.isatty():
+        yield lambda _: None
+        return
+    from rich.text import Text
+
+    with console().status("") as status:
+        yield lambda line: status.update(Text(sanitize(line)))
 
 
 def progress_bars(out: Console) -> Progress:

@@ -57,7 +57,6 @@ VIEW: Final = DeclarationView["TournamentRecord"](
     row=_row,
     progress=lambda record: f"{record.ended:,} of {record.planned:,} runs ended",
     milestone=lambda record: 100 * record.ended // max(record.planned, 1),
-    share=lambda record: (record.ended, record.planned),
 )
 
 add_lifecycle_commands(app, VIEW, "mazes")

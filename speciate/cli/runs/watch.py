@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli import output
 from speciate.cli.best_program import compared_rewards, find_best_program, require_free, seed_rewards
@@ -23,9 +23,6 @@ from speciate.domain.run import RunState
 from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-
     from speciate.client import Client, RunHandle
 
 LIVE_REFRESH_S: Final = 0.25
@@ -41,17 +38,6 @@ _STYLES: Final[dict[RunState, str]] = {
     RunState.PAUSED: "yellow",
     RunState.FAILED: "red",
 }
-_BAR_WIDTH: Final = 40
-
-
-class RunView(Protocol):
-    """Display of a run in progress."""
-
-    refresh_s: float
-
-    def show_event(self, event: EventRecord) -> None: ...
-
-    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None: ...
 
 
 def watch_run(
@@ -98,8 +84,9 @@ def _show(run: RunHandle, log: RunLog | None, *, page: bool, as_json: bool) -> R
                     break
                 paused = False
         return retry_unavailable(run.refresh)
-    with _open_view(run, run.problem().definition.objectives, page=page) as view:
-        record = _watch(run, view, log)
+    output.print_line(f"{run.id}  {run.url}" if page else run.id)
+    with output.live_status() as show_status:
+        record = _watch(run, RunView(run.problem().definition.objectives, show_status), log)
     _print_outcome(record)
     return record
 
@@ -189,43 +176,12 @@ def _print_outcome(record: RunRecord) -> None:
         output.print_line(f"Resume it with: speciate runs resume {record.id}")
 
 
-@contextmanager
-def _open_view(run: RunHandle, objectives: Sequence[Objective], *, page: bool) -> Iterator[RunView]:
-    if not sys.stdout.isatty():
-        output.print_line(f"{run.id}  {run.url}" if page else run.id)
-        yield PlainRunView(objectives)
-        return
-    from rich.live import Live
+class RunView:
+    """One line for each change: of the state, of the best candidate, and events; on a terminal the status below."""
 
-    with Live(console=output.console(), refresh_per_second=8, transient=False) as live:
-        yield LiveRunView(live, objectives)
-
-
-class LiveRunView:
-    """Progress redrawn in place, below a line for each event."""
-
-    refresh_s = LIVE_REFRESH_S
-
-    def __init__(self, live: Live, objectives: Sequence[Objective]) -> None:
-        self._live = live
-        self._objectives = objectives
-
-    def show_event(self, event: EventRecord) -> None:
-        """Print the event; alarms are part of the progress display."""
-        if event.kind not in _ALARMS and (text := event_line(event)):
-            self._live.console.print(text)
-
-    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        self._live.update(render_progress(run, seed, self._objectives), refresh=True)
-
-
-class PlainRunView:
-    """One line for each change: of the state, of the best candidate, and events."""
-
-    refresh_s = PLAIN_REFRESH_S
-
-    def __init__(self, objectives: Sequence[Objective]) -> None:
-        self._objectives = objectives
+    def __init__(self, objectives: Sequence[Objective], show_status: Callable[[str], None]) -> None:
+        self.refresh_s = LIVE_REFRESH_S if sys.stdout.isatty() else PLAIN_REFRESH_S
+        self._objectives, self._show_status = objectives, show_status
         self._state: RunState | None = None
         self._best = ""
         self._alarmed = False
@@ -239,6 +195,7 @@ class PlainRunView:
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Print the spent budget if the state changed, and the best candidate of a running run if it changed."""
+        self._show_status(status_line(run))
         if run.state is not self._state:
             output.print_line(status_line(run))
         best = self._best if _is_over(run) else best_line(run, seed, self._objectives)
@@ -283,32 +240,6 @@ def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objec
     rewards = {each.name: run.best.rewards[each.name] for each in compared}
     name = f"best candidate {run.best.number:,}{', the seed' if is_seed else ''}"
     return sanitize(f"{name}: {compared_rewards(rewards, {} if is_seed else seed, compared)}")
-
-
-def render_progress(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> RenderableType:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    head = Text(f"{run.problem}@{run.problem_version}", style="bold").append(
-        f"  {run.policy}@{run.policy_version}  {run.spec.strategy}  {run.id}", style="dim"
-    )
-    bar = Table.grid(padding=(0, 2))
-    bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(status_line(run)))
-    parts: list[RenderableType] = [head, bar]
-    if run.best and not _is_over(run):
-        rows = []
-        for each in (objective for objective in objectives if objective.aim):
-            value, of_seed = run.best.rewards[each.name], seed.get(each.name)
-            verdict = "" if of_seed is None else each.verdict(value, of_seed)
-            rows.append((each.directed, format_number(value), format_number(of_seed), verdict))
-        parts.append(output.rich_table((f"best candidate {run.best.number:,}", ">value", ">seed", ""), rows))
-    if run.reached and not _is_over(run):
-        parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
-    if run.alarm:
-        parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
-    return Group(*parts)
 
 
 def event_line(event: EventRecord) -> str | None:

@@ -40,12 +40,6 @@ class AsyncProblemsClient(AsyncHideableClient[tuple[ProblemSummary, ...]]):
         """Submit a problem as ``add`` does, and return also True if the version is new."""
         return await self._transport.create(_add_problem(_definition(definition), check))
 
-    async def add_files(
-        self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml", check: bool = False
-    ) -> ProblemVersion:
-        """Submit the text of a ``problem.toml`` and of the files it names, so that errors name files and lines."""
-        return await self._transport.send(_add_problem({"toml": toml, "files": dict(files), "file": file}, check))
-
     async def get(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, ``slug`` (the newest version) or ``slug@version``."""
         return await self._transport.send(get(f"{_PROBLEMS}/{path_segment(name, 'problem')}", ProblemVersion))

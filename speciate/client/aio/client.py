@@ -130,10 +130,6 @@ class AsyncClient:
         """Return the worker processes that are alive."""
         return await self._transport.send(get_list("/v1/workers", schema.runs.WorkerProcess))
 
-    async def whoami(self) -> schema.projects.PrincipalRecord:
-        """Return the identity of this client's credentials."""
-        return await self._transport.send(get("/v1/whoami", schema.projects.PrincipalRecord))
-
     def audit(self, *, everything: bool = False) -> AsyncIterator[schema.projects.AuditRecord]:
         """Yield the audit log of the project, or of all projects, newest first."""
         return self._transport.items(get_page("/v1/audit", schema.projects.AuditRecord, everything=everything))

@@ -13,7 +13,7 @@ from speciate.domain.declaration import Declaration, DeclarationState
 from speciate.domain.tournament import Tournament
 from speciate.schema.base import Record
 from speciate.schema.declarations import CampaignRecord, SliceRecord, TournamentRecord, TournamentRun
-from speciate.tournaments.report.models import Matrix, Report, Standings
+from speciate.tournaments.report.models import Report
 
 D = TypeVar("D", bound=Declaration)
 R = TypeVar("R", bound=Record)
@@ -71,14 +71,6 @@ class AsyncTournamentsClient(AsyncDeclarationsClient[Tournament, TournamentRecor
 
     _noun = "tournament"
     _record = TournamentRecord
-
-    async def standings(self, name: str | UUID) -> Standings:
-        """Return the ranking of the entrants."""
-        return await self._transport.send(get(f"{self._path(name)}/standings", Standings, timeout_s=LONG_TIMEOUT_S))
-
-    async def matrix(self, name: str | UUID) -> Matrix:
-        """Return successes by problem and entrant."""
-        return await self._transport.send(get(f"{self._path(name)}/matrix", Matrix, timeout_s=LONG_TIMEOUT_S))
 
     async def report(self, name: str | UUID) -> Report:
         """Return the full report."""

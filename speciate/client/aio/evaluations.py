@@ -67,31 +67,6 @@ class AsyncEvaluationsClient(AsyncResourceClient):
         call = post(f"{_PATH}:heartbeat", Page[RenewedLease], body, idempotency_key=str(uuid4()))
         return (await self._transport.send(call)).items
 
-    async def submit(
-        self,
-        candidate: LeasedEvaluation,
-        rewards: Mapping[str, float] | None = None,
-        *,
-        failure: Mapping[str, str] | None = None,
-        feedback: Mapping[str, str] | None = None,
-        wall_s: float = 0.0,
-    ) -> SubmittedEvaluation:
-        """Submit the result of one evaluation: either ``rewards`` or ``failure``. It is booked once.
-
-        Args:
-            candidate: The leased candidate.
-            rewards: Rewards by objective.
-            failure: ``kind`` (``timeout``, ``out_of_memory``, ``crashed``, ``invalid_output`` or ``rejected``), and
-                optionally ``reason`` and ``detail``.
-            feedback: Named texts that later prompts show.
-            wall_s: Duration in seconds.
-        """
-        result: dict[str, Any] = {"id": str(candidate.id), "lease": str(candidate.lease), "wall_s": wall_s}
-        result |= {"rewards": None if rewards is None else dict(rewards), "failure": failure and dict(failure)}
-        result |= {"feedback": dict(feedback or {})}
-        (outcome,) = await self.submit_all([result])
-        return outcome
-
     async def submit_all(self, results: Sequence[Mapping[str, Any]]) -> tuple[SubmittedEvaluation, ...]:
         """Submit results as the REST API takes them, and return what became of each, in order."""
         body = {"results": [dict(result) for result in results]}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 
@@ -29,14 +28,10 @@ class EntropyLaw:
     """Share of the reward's variance that the law explains."""
     r_squared_line: float
     """The same for a straight line in H; if it is as high, the data do not support the law."""
-    points: int
 
     @property
     def ceiling(self) -> float:
         return self.b - self.a
-
-    def reward(self, entropy: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        return -self.a * np.exp(np.asarray(entropy, dtype=np.float64)) + self.b
 
 
 def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
@@ -46,7 +41,7 @@ def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> Ent
     if len(h) < 3 or np.ptp(h) < 1e-9:
         raise InvalidInputError(f"{len(h)} measurements: the law needs at least 3 with different entropies.")
     slope, intercept, explained = _line(np.exp(h), r)
-    return EntropyLaw(-slope, intercept, explained, _line(h, r)[2], len(h))
+    return EntropyLaw(-slope, intercept, explained, _line(h, r)[2])
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.local_service import LocalService
 from speciate.client import AsyncClient, Client
-from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from speciate.domain.errors import ConflictError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.policies.bundled import bundled_policies
 from speciate.problems.loader import load_problem
@@ -330,11 +330,6 @@ def test_the_python_client(ready: Cli, url: str) -> None:
         assert detail.run_id == run.id
         with pytest.raises(NotFoundError):
             run.candidate(BUDGET + 1)
-        with pytest.raises(InvalidInputError) as raised:
-            client.problems.add_files('slug = "x"\ntitel = "y"\n', {})
-        assert ("problem.toml", 2) in [
-            (field_error.file, field_error.line) for field_error in raised.value.field_errors
-        ]
 
 
 def test_the_asynchronous_client(ready: Cli, url: str) -> None:

@@ -15,7 +15,6 @@ def test_the_law_is_found_through_noise():
     assert law.b == pytest.approx(0.9, abs=0.01)
     assert law.r_squared > 0.99 > law.r_squared_line
     assert law.ceiling == pytest.approx(0.8, abs=0.01)
-    assert law.reward([0.0])[0] == pytest.approx(law.ceiling)
 
 
 def test_a_straight_line_is_recognised():
