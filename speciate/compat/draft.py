@@ -110,14 +110,14 @@ class Draft:
 
     def texts(self, rewards: DraftRewards) -> dict[str, str]:
         """Return the files of the problem by name."""
-        script = _contained("evaluate")
+        script = contained("evaluate.py")
         options = dict(self.options)
         if self.undeclared is Objectives.MEAN and not (rewards.seed and MEAN not in rewards.worst):
             options |= {"mean": "value" if rewards.seed else "names"}
         for name, values in (("WORST: dict[str, float]", rewards.worst), ("OPTIONS: dict[str, Any]", options)):
             script = script.replace(f"{name} = {{}}", f"{name} = {values!r}")
         definition = toml_text(self._definition(rewards), COMMENTS)
-        return {FILE_NAME: definition, SCRIPT: script, ADAPTER: _contained(self.adapter), **self.files}
+        return {FILE_NAME: definition, SCRIPT: script, ADAPTER: contained(f"{self.adapter}.py"), **self.files}
 
     def _definition(self, rewards: DraftRewards) -> dict[str, Any]:
         suffix = Path(self.seed).suffix.lower()
@@ -150,8 +150,8 @@ def problem_of(texts: Mapping[str, str]) -> Problem:
     return parse_problem(texts[FILE_NAME], texts)
 
 
-def _contained(name: str) -> str:
-    return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
+def contained(name: str) -> str:
+    return (_CONTAINED / name).read_text(encoding="utf-8")
 
 
 _NOISE_MARGIN: Final = 2.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat import Choice
-from speciate.compat.draft import COMMENTS, PROBE, Draft, DraftRewards, Objectives
+from speciate.compat.draft import COMMENTS, PROBE, Draft, DraftRewards, Objectives, contained
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
 from speciate.domain.errors import FieldError, InvalidInputError
@@ -53,7 +53,7 @@ class HarborDraft(Draft):
 
     def texts(self, rewards: DraftRewards) -> dict[str, str]:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables)
-        script = _EVALUATE.replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)
+        script = contained("harbor.sh").replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)
         script = script.replace("@PROBE@", "" if rewards.seed else f'"{PROBE.name}": 0, ')
         definition = toml_text(self._definition(rewards), COMMENTS)
         return {FILE_NAME: definition, _SCRIPT: script, SEED: _STUB.format(folder=self.folder), **self.files}
@@ -175,24 +175,3 @@ _STUB: Final = "#!/bin/bash\n# Commands that do the task in {folder}.\n"
 _TASK: Final = """\
 Write the bash script solve.sh that does this task. It runs once, as root in {folder}, without a network. Then the task
 is tested."""
-_EVALUATE: Final = """\
-# Runs a solution of a Harbor task, then its test, and prints the rewards on the last line.
-exec 3>&1 1>&2 < /dev/null
-cd @FOLDER@ || exit 1
-mkdir -p /logs/verifier /logs/agent
-@EXPORTS@
-bash /candidate/solve.sh
-kill -KILL -1 2> /dev/null  # what the solution left running; this shell is the first process, which the kernel spares
-cp -r /candidate/data/tests/. /tests/
-bash /tests/test.sh
-if [ -s /logs/verifier/reward.json ]; then
-    rewards=$(< /logs/verifier/reward.json)
-    rewards=${rewards//$'\\n'/ }
-    printf '{%s%s\\n' '@PROBE@' "${rewards#*\\{}" >&3
-elif [ -s /logs/verifier/reward.txt ]; then
-    printf '{%s"reward": %s}\\n' '@PROBE@' "$(< /logs/verifier/reward.txt)" >&3
-else
-    echo "the test wrote neither /logs/verifier/reward.txt nor reward.json" >&2
-    exit 1
-fi
-"""
