@@ -134,9 +134,9 @@ class Settings(BaseModel):
     )
     """Directory for data, logs and passwords of the embedded servers; always absolute."""
     host: str = "127.0.0.1"
-    """Address that the API listens on."""
+    """Address that the API listens on; any but loopback requires a token."""
     port: int = Field(default=8420, ge=0, le=65535)
-    """Port that the API listens on."""
+    """Port that the API listens on; 0 selects a free one."""
     url: str | None = None
     """URL of the API for clients; host and port above by default."""
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 
-from speciate.cli.local_service import LocalService, find_free_port
+from speciate.cli.local_service import LocalService
+from speciate.cli.ports import find_free_port
 from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 

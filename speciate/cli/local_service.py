@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +18,9 @@ import httpx
 from pydantic import SecretStr
 
 from speciate import process_roots
+from speciate.cli.ports import find_free_port, listening
 from speciate.domain.access import DEFAULT_PROJECT
-from speciate.domain.errors import ConfigurationError, ConflictError, NotFoundError, UnavailableError
+from speciate.domain.errors import ConfigurationError, NotFoundError, UnavailableError
 from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
@@ -129,7 +129,8 @@ class LocalService:
         require_no_holder(self.settings.data_dir)
         yield "Starting the servers …"
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
-        self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
+        with listening(self.settings.host, self.settings.port, "the API", patience_s) as probe:
+            self.settings = self.settings.model_copy(update={"port": int(probe.getsockname()[1])})
         self._start_servers()
         self._policy_port = find_free_port()
         yield "Starting API and workers, upgrading the schema …"
@@ -337,12 +338,6 @@ def _responds(client: httpx.Client, path: str) -> bool:
         return False
 
 
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _last_log_line(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
     return lines[-1][-2000:] if lines else "its log is empty."
@@ -374,22 +369,3 @@ def _create_data_dir(data_dir: Path) -> None:
             f"the data directory {data_dir} cannot be created or written: {error.strerror}.",
             remedy="Choose another directory with --data-dir or SPECIATE_DATA_DIR.",
         ) from None
-
-
-def _check_port(settings: Settings, patience_s: float) -> int:
-    """Return the configured port, or a free one for port 0."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    deadline = time.monotonic() + patience_s
-    while True:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((settings.host, settings.port))
-                return int(probe.getsockname()[1])
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    raise ConflictError(
-                        f"the API cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
-                        remedy="Choose another port with --port, or stop the process that uses it.",
-                    ) from None
-        time.sleep(0.1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -105,7 +105,8 @@ def _option(
     names = flag.names or ("--" + path[-1].replace("_", "-"),)
     text, metavar = attribute_docs(owner)[path[-1]].replace("``", "`"), flag.metavar
     required = field.is_required() and shows_default
-    default = None if required or not shows_default else field.get_default()
+    unshown = required or not shows_default or field.default_factory is not None
+    default = None if unshown else field.get_default()
     annotation: Any
     if issubclass(kind, dict | BaseModel):
         default, annotation, metavar = None, list[str] | None, "KEY=VALUE"
@@ -144,4 +145,4 @@ def _bare_type(field: FieldInfo) -> Any:
         (annotation,) = kinds
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    return get_origin(annotation) or annotation
+    return str if get_origin(annotation) is Literal else get_origin(annotation) or annotation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,9 @@ import typer
 
 from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
+from speciate.cli.ports import listening
 from speciate.cli.up import StopRequested, stop_on_signals
-from speciate.domain.errors import ConfigurationError, ConflictError, InvalidInputError
+from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.settings import KEEP_ALIVE_S, SERVE_TOKEN_VARIABLE, http_address, is_loopback, load_settings, secret_of
 
 app = command_group()
@@ -112,7 +112,7 @@ def _serve(
 
     out, settings = console(stderr=True), load_settings()
     # Listen first: a run that a restarted service resumes would pause if its requests were refused.
-    with _listening(host, port) as listener:
+    with listening(host, port, "the server") as listener:
         with out.status("Reading checkpoints …"):
             app = create_app(folders, token=token, learned=learned, waiting=waiting, rest_s=settings.rest_s)
         lower_priority(settings.work_nice)  # after the start, for which others wait
@@ -127,19 +127,3 @@ def _serve(
             timeout_graceful_shutdown=3,
         )
         HttpServer(config).run(sockets=[listener])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise ConflictError(
-            f"the server cannot listen on {host}:{port}: {error.strerror}.",
-            remedy="Choose another port with --port, or stop the process that uses it.",
-        ) from None
-    return listener

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -14,8 +13,10 @@ import typer
 from rich.console import Console
 
 from speciate.cli.common import command_group, examples
+from speciate.cli.model_options import add_options
 from speciate.cli.output import console, sanitize
 from speciate.domain.errors import ConfigurationError
+from speciate.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from speciate.cli.local_service import LocalService
@@ -36,34 +37,10 @@ class StopRequested(KeyboardInterrupt):
         "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
     ),
 )
+@add_options(Settings, only=("host", "port", "data_dir", "evaluate_slots", "generate_slots"))
 def up_command(
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address to listen on; any but loopback requires a token.", show_default="SPECIATE_HOST, 127.0.0.1"
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            help="Port to listen on; 0 selects a free one.", show_default="SPECIATE_PORT, 8420", min=0, max=65535
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory for data, logs and passwords.", show_default="SPECIATE_DATA_DIR, ~/.local/share/speciate"
-        ),
-    ] = None,
-    evaluate_slots: Annotated[
-        int | None,
-        typer.Option(
-            help="Concurrent evaluations; 0 is one per core.", show_default="SPECIATE_EVALUATE_SLOTS, 0", min=0
-        ),
-    ] = None,
-    generate_slots: Annotated[
-        int | None, typer.Option(help="Concurrent policy requests.", show_default="SPECIATE_GENERATE_SLOTS, 8", min=1)
-    ] = None,
+    *,
+    options: dict[str, Any],
     learn: Annotated[
         bool, typer.Option("--learn", help="Also start a learn worker, for runs with --learn (needs speciate[train]).")
     ] = False,
@@ -82,21 +59,13 @@ def up_command(
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
         from speciate.local.servers import announced_url
-        from speciate.settings import load_settings
 
-        flags = {
-            "host": host,
-            "port": port,
-            "data_dir": data_dir,
-            "evaluate_slots": evaluate_slots,
-            "generate_slots": generate_slots,
-        }
         out = console(stderr=True)
         if learn:
             from speciate.training.installed import require_training
 
             require_training()
-        settings = load_settings(**flags)
+        settings = load_settings(**options)
         models = {name: folder_of(name, settings.data_dir) for name in model or []}
         with LocalService(settings, models, learns=learn) as service:
             try:
@@ -112,15 +81,15 @@ def up_command(
                 out.print("Stopping …")
             except DataDirectoryBusyError as error:
                 url = announced_url(settings)
-                if url is None or any((evaluate_slots, generate_slots, learn, model)) or not _is_at(url, host, port):
+                if url is None or learn or model or not _is_at(url, options):
                     raise
                 out.print(f"Speciate is already up at {sanitize(url)} (process {error.pid}).", soft_wrap=True)
 
 
-def _is_at(url: str, host: str | None, port: int | None) -> bool:
-    """Return True if an address has the requested host and port; None is any."""
+def _is_at(url: str, options: dict[str, Any]) -> bool:
+    """Return True if options that need no restart lead to an address."""
     parts = urlsplit(url)
-    return host in (None, parts.hostname) and port in (None, parts.port)
+    return options.items() <= {"host": parts.hostname, "port": parts.port, "data_dir": options.get("data_dir")}.items()
 
 
 def _print_isolation(service: LocalService, out: Console) -> None:

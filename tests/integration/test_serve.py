@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from speciate.cli.local_service import find_free_port
+from speciate.cli.ports import find_free_port
 from speciate.cli.serve import serve_command
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
