@@ -25,9 +25,6 @@ import httpx
 
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, Resolve, resolve
 
-KEPT_S: Final = 30.0
-"""Seconds for which checked addresses are reused without resolving the name again."""
-
 _PIECE_BYTES: Final = 16 << 10
 _own: Final = threading.local()
 
@@ -42,55 +39,24 @@ class GuardedTransport(httpx.BaseTransport):
     """Transport to allowed addresses only, within the deadline of ``within``. Threads may share it."""
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
-        self._addresses = _Addresses(network, resolve)
+        self._network, self._resolve = network, resolve
         self._transport = httpx.HTTPTransport(**{"verify": _tls(), **options, "trust_env": False})
         # httpx has no public way to set the network backend.
         self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host."""
-        *others, last = self._addresses.of(request)
+        try:
+            *others, last = self._network.addresses(*_place(request.url), self._resolve)
+        except OSError:
+            raise httpx.ConnectError(f"the host {request.url.host!r} has no address", request=request) from None
         for address in others:
             with suppress(httpx.ConnectError):  # connection refused, so nothing was sent
                 return self._transport.handle_request(_bound(request, address))
-        try:
-            return self._transport.handle_request(_bound(request, last))
-        except httpx.ConnectError:
-            self._addresses.forget(request)
-            raise
+        return self._transport.handle_request(_bound(request, last))
 
     def close(self) -> None:
         self._transport.close()
-
-
-class _Addresses:
-    """Cache of checked addresses by host and port."""
-
-    def __init__(self, network: AllowedNetworks, resolve: Resolve) -> None:
-        self._network = network
-        self._resolve = resolve
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, int], tuple[list[str], float]] = {}
-
-    def of(self, request: httpx.Request) -> list[str]:
-        """Return the allowed addresses of a request's host, at least one, in the order in which to try them."""
-        place, now = _place(request.url), time.monotonic()
-        with self._lock:
-            addresses, until = self._known.get(place, ([], 0.0))
-        if now < until:
-            return addresses
-        try:
-            addresses = self._network.addresses(*place, self._resolve)
-        except OSError:
-            raise httpx.ConnectError(f"the host {place[0]!r} has no address", request=request) from None
-        with self._lock:
-            self._known[place] = addresses, now + KEPT_S
-        return addresses
-
-    def forget(self, request: httpx.Request) -> None:
-        """Resolve the name again next time, since no address accepted a connection."""
-        with self._lock:
-            self._known.pop(_place(request.url), None)
 
 
 def _bound(request: httpx.Request, address: str) -> httpx.Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 import redis
@@ -69,29 +69,7 @@ def send_work(app: Celery, ref: WorkRef) -> None:
     app.send_task(TASKS[ref.kind], args=[str(ref.id)], queue=ref.queue.value, ignore_result=True)
 
 
-class RedisChannel(kombu_redis.Channel):
-    """A channel that keeps one client for as long as its connection pool lives.
-
-    Kombu makes a client for each message, which costs four times as much as sending it.
-    """
-
-    _shared: redis.Redis | None = None
-
-    def _create_client(self, asynchronous: bool = False) -> Any:
-        create: Any = super()._create_client
-        if asynchronous:
-            return create(asynchronous=True)
-        # After a lost connection the channel has a new pool.
-        if self._shared is None or self._shared.connection_pool is not self.pool:
-            self._shared = create()
-        return self._shared
-
-
 class RedisTransport(kombu_redis.Transport):
-    """Kombu's Redis transport with ``RedisChannel``.
+    """Kombu's Redis transport, for which a server that is out of memory is unavailable: a worker waits for it."""
 
-    A server that is out of memory counts as unavailable: a worker waits for it instead of exiting.
-    """
-
-    Channel = RedisChannel
     connection_errors = (*kombu_redis.Transport.connection_errors, redis.exceptions.OutOfMemoryError)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -17,17 +15,12 @@ from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.tables import policies, policy_keys, webhooks
 from speciate.storage.webhooks.store import renew_sealed, webhook_purpose
 
-OPENED_S: Final = 10.0
-"""Seconds for which a worker caches an opened key, and so keeps using one that was replaced."""
-
 
 @dataclass
 class PolicyKeyStore(Store):
-    """Seals, stores and opens API keys; thread-safe. Sealing raises ``SecretKeyError`` without a key."""
+    """Seals, stores and opens API keys. Sealing raises ``SecretKeyError`` without a key."""
 
     _sealer: Sealer
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _opened: dict[str, tuple[str, float]] = field(default_factory=dict, init=False, repr=False)
 
     def new_id(self) -> str:
         """Return the id for a key to store."""
@@ -40,8 +33,6 @@ class PolicyKeyStore(Store):
         sealed = self._sealer.seal(key_purpose(key_id), key)
         statement = insert(policy_keys).values(id=key_id, sealed=sealed)
         self._execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
-        with self._lock:
-            self._opened.pop(key_id, None)
 
     def open(self, key_id: str) -> str:
         """Return a key.
@@ -50,13 +41,12 @@ class PolicyKeyStore(Store):
             UnavailableError: No key has this id.
             SecretKeyError: The configured secret keys do not open it.
         """
-        with self._lock:
-            key, until = self._opened.get(key_id, ("", 0.0))
-        if time.monotonic() >= until:
-            key = self._read(key_id)
-            with self._lock:
-                self._opened[key_id] = key, time.monotonic() + OPENED_S
-        return key
+        sealed = self._value(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id))
+        if sealed is None:
+            raise UnavailableError(
+                f"no API key is stored as {key_id}.", remedy="Register the policy again with its api_key."
+            )
+        return self._sealer.open(key_purpose(key_id), sealed)
 
     @with_retries
     def renew(self) -> int:
@@ -67,14 +57,6 @@ class PolicyKeyStore(Store):
         """
         with self._engine.begin() as connection:
             return renew_sealed(connection, policy_keys, self._sealer, key_purpose)
-
-    def _read(self, key_id: str) -> str:
-        sealed = self._value(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id))
-        if sealed is None:
-            raise UnavailableError(
-                f"no API key is stored as {key_id}.", remedy="Register the policy again with its api_key."
-            )
-        return self._sealer.open(key_purpose(key_id), sealed)
 
 
 def key_purpose(key_id: str) -> str:

