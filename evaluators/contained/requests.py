@@ -1,6 +1,6 @@
 """Messages between the worker, a zygote and its supervisors.
 
-The worker sends a zygote its configuration and requests for supervisors, and a supervisor requests for processes.
+The worker sends a zygote its configuration and requests for supervisors, each with the descriptors of its process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ MESSAGE_BYTES = 1 << 16
 """Longest message to and from a zygote and its supervisors."""
 
 # The first byte tells the kind of a message.
-START = b">"  # start a process with the descriptors that the message carries
-STOP = b"-"  # stop the process; a supervisor ignores it if the process has ended
+STOP = b"-"  # stop the process
 HELLO = b"*"  # a supervisor's first message: its process id in its own namespace
 ERROR = b"!"  # a supervisor cannot serve: the reason
 READY = b"+"  # a process is ready for its program: the name of its folder, if it has one
@@ -28,8 +27,8 @@ REPORT = struct.Struct("=cBi5q104x")
 """``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and
 microseconds, peak memory in KiB, and numbers that are not used."""
 
-ENDED, RETIRED = 1, 2
-"""Flags: the process ended by itself; its supervisor starts no other."""
+ENDED = 1
+"""Flag: the process ended by itself."""
 
 FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8, Exceeded.CPU: 16}
 """Flag of the limit that it exceeded."""

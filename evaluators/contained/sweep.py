@@ -36,11 +36,6 @@ def report(flags: int) -> ctypes.Array[ctypes.c_char]:
     return _report
 
 
-def forget() -> None:
-    """Clear the report: the next process is a copy of this one, and could read it."""
-    ctypes.memset(_report, 0, REPORT.size)
-
-
 def _sweep_others(first: bool, seen: tuple[float, int]) -> bytes:
     cpu_s, memory = 0.0, 0
     while True:

@@ -1,14 +1,12 @@
-"""Tier A, inside the sandbox: namespaces that hold one candidate at a time, then Landlock and seccomp as more layers.
+"""Tier A, inside the sandbox: namespaces of each candidate, then Landlock and seccomp as more layers.
 
 bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
-namespace. Each supervisor has its own user, process and mount namespaces, and a ``/proc`` that describes the processor
-and the memory limit only. Each evaluation gets a new IPC namespace and a new ``/tmp`` of limited size that disappears
-with it.
+namespace. Each candidate has its own user, process, mount and IPC namespaces, a ``/proc`` that describes the processor
+and the memory limit only, and a ``/tmp`` of limited size that disappears with it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 from collections.abc import Sequence
@@ -32,10 +30,7 @@ SELF = "/tmp/.build/self"  # noqa: S108  # of the candidate
 MEMORY = "/supervisor/meminfo"
 """Where ``/proc/meminfo`` leads: a machine that has the memory of the limit, for programs that plan with it."""
 
-LAST_PID = "/supervisor/last_pid"
-"""Mount point of the kernel's file with the last process id of a namespace (``man 7 pid_namespaces``)."""
-
-_OWN = str(Path(LAST_PID).parent)
+_OWN = str(Path(MEMORY).parent)
 _USER = 1000  # inside; not 0, so that no program regains capabilities
 _TMP = "/tmp"  # noqa: S108  # a file system of its own
 _SHARED = "/data"
@@ -67,8 +62,7 @@ class NamespaceTier:
             for syscall_policy in SyscallPolicy
         }
         self._kept: dict[str, int] = {}
-        self._folders = self._rules = self._last_pid = -1
-        self.reusable = False
+        self._folders = self._rules = -1
 
     def precompute(self, order: SpawnRequest) -> None:
         no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
@@ -82,7 +76,7 @@ class NamespaceTier:
     def fork(self) -> int:
         return kernel.fork_apart()
 
-    def setup_supervisor(self) -> None:
+    def setup(self, order: SpawnRequest) -> None:
         kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
         _write("/proc/self/setgroups", "deny")
@@ -92,20 +86,11 @@ class NamespaceTier:
         # Held, because the file systems below cover them.
         self._kept = {path: _hold(path) for path in self._kept_paths}
         self._folders = _hold(FOLDERS)
-        with contextlib.suppress(OSError):  # a kernel without CONFIG_CHECKPOINT_RESTORE, or read-only in a container
-            self._last_pid = kernel.out_of_the_way(os.open(LAST_PID, os.O_WRONLY))
-            self._restart_pids()
-            self.reusable = True
         kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount("none", FOLDERS, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
         kernel.mount("none", _OWN, "tmpfs", _FLAGS, "size=4k")
         _write(MEMORY, self._memory)
         kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
-
-    def setup_candidate(self, order: SpawnRequest) -> None:
-        kernel.renew_ipc()
-        if self.reusable:
-            self._restart_pids()
         kernel.mount("none", _TMP, "tmpfs", self._tmp_flags, self._tmp_size)
         for path, fd in self._kept.items():
             Path(path).mkdir(parents=True)
@@ -131,15 +116,7 @@ class NamespaceTier:
             landlock.enforce(self._rules)
         self._filters[order.syscall_policy].install()
 
-    def cleanup(self) -> None:
-        os.chdir("/")
-        kernel.unmount(_TMP.encode())
-        if self._abi:
-            os.close(self._rules)
-
-    def _restart_pids(self) -> None:
-        # Otherwise a candidate's process and thread ids tell how many its predecessor used.
-        os.pwrite(self._last_pid, b"1", 0)
+    def cleanup(self) -> None: ...
 
 
 def open_tier(boot: BootMessage) -> NamespaceTier:

@@ -26,7 +26,6 @@ class LandlockTier:
     """Tier B: isolate with Landlock and seccomp."""
 
     bounds_threads = False
-    reusable = True
     folder = ""
 
     def __init__(self, readable: Sequence[str], hidden: Sequence[str], folders: str, *, own_user: bool) -> None:
@@ -63,10 +62,8 @@ class LandlockTier:
     def fork(self) -> int:
         return os.fork()
 
-    def setup_supervisor(self) -> None:
+    def setup(self, order: SpawnRequest) -> None:
         kernel.set_dumpable(False)
-
-    def setup_candidate(self, order: SpawnRequest) -> None:
         if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
         os.chdir(order.folder or "/")

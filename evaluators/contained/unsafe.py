@@ -22,7 +22,6 @@ class UnsafeTier:
     """Unsafe mode: fork without isolation."""
 
     bounds_threads = True  # this tier does not limit threads
-    reusable = True
 
     def __init__(self) -> None:
         self.folder = ""
@@ -32,10 +31,8 @@ class UnsafeTier:
     def fork(self) -> int:
         return os.fork()
 
-    def setup_supervisor(self) -> None:
+    def setup(self, order: SpawnRequest) -> None:
         kernel.adopt_orphans()
-
-    def setup_candidate(self, order: SpawnRequest) -> None:
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = folder
         if order.folder:

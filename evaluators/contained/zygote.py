@@ -26,11 +26,14 @@ from .meter import Footprint, Meter
 from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
 from .supervise import supervise
 
+_FDS = 5
+
 
 def main(fd: int) -> NoReturn:
     """Serve requests for supervisors from a connected socket until the other end closes.
 
-    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
+    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection, the ends of the
+    process's output, errors and channel, and optionally the list of members of its control group.
     """
     # The worker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
     requests = socket.socket(fileno=os.dup(fd))
@@ -45,7 +48,7 @@ def main(fd: int) -> NoReturn:
         return order, Bounds(order, warm, meter, threads=not tier.bounds_threads)
 
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 1)
+        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
         if not data:
             os._exit(0)
         try:
@@ -56,8 +59,9 @@ def main(fd: int) -> NoReturn:
                 connection.send(ERROR + f"no process can be forked: {error}".encode())
         else:
             if pid == 0:
-                supervise(tier, order, bounds, fds[0])
-        os.close(fds[0])
+                supervise(tier, order, bounds, fds)
+        for received in fds:
+            os.close(received)
 
 
 def _get_ready(requests: socket.socket) -> Tier:

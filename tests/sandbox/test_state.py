@@ -83,7 +83,7 @@ LEAVING = {
     "how it ended": (
         "pass",
         (
-            "import sys\nframe = sys._getframe()\nwhile frame.f_code.co_name != '_serve': frame = frame.f_back\n"
+            "import sys\nframe = sys._getframe()\nwhile frame.f_code.co_name != '_run': frame = frame.f_back\n"
             "found = not {'flags', 'others'}.isdisjoint(frame.f_locals)"
         ),
     ),
@@ -100,7 +100,7 @@ LEAVING = {
 
 @pytest.mark.parametrize(("leave", "look"), LEAVING.values(), ids=LEAVING)
 def test_nothing_of_one_candidate_reaches_the_next(arena, leave, look):
-    """The second has the supervisor of the first. Those after the third start while it works, or after its end."""
+    """The next one starts while one works, or after its end."""
     lines = "".join(f"    {line}\n" for line in leave.splitlines())
     leaving = f"try:\n{lines}except OSError: pass\ndef solve(): return False\n"
     slowly = f"import time\ntime.sleep(0.03)\n{leaving}"
