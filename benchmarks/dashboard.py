@@ -79,7 +79,7 @@ def _pages(stores: Stores, url: str, page: Page) -> None:
         samples.work(stores, run_id, 1)
         with stores.engine.begin() as connection:
             connection.execute(_FILL, {"run": run_id, "n": size})
-        for name, path in (("run", f"/runs/{run_id}"), ("lineage", f"/runs/{run_id}/lineage")):
+        for name, path in (("run", f"/runs/{run_id}"), ("population", f"/runs/{run_id}/population")):
             found = _opened(page, url + path)
             rows.append((f"{name}, {size:,} candidates", *(f"{value:.2f}" for value in found)))
             if name == "run":

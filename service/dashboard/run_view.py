@@ -71,9 +71,16 @@ class RunView:
     @property
     def unread(self) -> RolloutDetail | None:
         diagnosis = self.run.diagnosis
-        if diagnosis is None or diagnosis.fault is not Fault.POLICY:
-            return None
-        rollout_id = self.candidate(diagnosis.candidate).rollout_id
+        return self._rollout(diagnosis.candidate) if diagnosis and diagnosis.fault is Fault.POLICY else None
+
+    @property
+    def asked(self) -> RolloutDetail | None:
+        """Prompt and completion of the best result."""
+        number = self.best_result.number
+        return None if number is None else self._rollout(number)
+
+    def _rollout(self, number: int) -> RolloutDetail | None:
+        rollout_id = self.candidate(number).rollout_id
         return None if rollout_id is None else self.dashboard.stores.queries.rollout(rollout_id)
 
     @cached_property

@@ -38,14 +38,12 @@ class Shot:
         theme: ``light`` or ``dark``.
         height: In pixels.
         width: In pixels.
-        top: Id of the element at the top; empty for the top of the page.
     """
 
     path: str
     theme: str
     height: int
     width: int = 1280
-    top: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,10 @@ SHOTS: Final = {
     "activity-light": Shot("/", "light", 900),
     "campaign-light": Shot("/campaigns/mazes-one-budget", "light", 1150),
     "candidate-light": Shot("/runs/{run}/candidates/{best}", "light", 1100),
-    "learning-light": Shot("/runs/{learned}", "light", 990, top="chart-learning"),
+    "learning-light": Shot("/runs/{learned}/learning", "light", 990),
     "lineage-dark": Shot("/runs/{run}/lineage", "dark", 950),
     "run-360": Shot("/runs/{run}", "dark", 1400, 360),
-    "run-light": Shot("/runs/{run}", "light", 1960),
+    "run-light": Shot("/runs/{run}", "light", 900, 1440),
     "runs-light": Shot("/runs?tag=packing", "light", 700),
     "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
     "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
@@ -159,8 +157,7 @@ def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> byte
     with context, visiting(context, url) as visitor:
         visitor.go(shot.path.format(**vars(content)))
         visitor.drawn()
-        to_top = "id => id ? document.getElementById(id).closest('.panel').scrollIntoView() : scrollTo(0, 0)"
-        visitor.page.evaluate(to_top, shot.top)
+        visitor.page.evaluate("scrollTo(0, 0)")
         return visitor.page.screenshot()
 
 

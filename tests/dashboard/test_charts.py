@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.dashboard import samples
-from tests.dashboard.conftest import Site, Visitor
+from tests.dashboard.conftest import Site, Visitor, visiting
 from tests.support.http_server import WAIT_S
 
 pytestmark = pytest.mark.servers
@@ -106,3 +106,19 @@ def test_the_chart_at_the_top_survives_updates(visitor: Visitor, site: Site) -> 
     plot.scroll_into_view_if_needed()
     expect(plot).not_to_have_attribute("data-revision", before)
     expect(plot.locator(".main-svg").first).to_be_visible()
+
+
+def test_a_printed_page_contains_its_charts_in_light_colours(browser: Browser, site: Site) -> None:
+    with visiting(browser.new_context(color_scheme="dark"), site.url) as visitor:
+        visitor.go(f"/runs/{site.done}/population")
+        # Also charts that were never in view.
+        expect(visitor.page.locator(".plot[data-drawn]:visible")).to_have_count(2)
+        pdf = visitor.page.pdf(format="A4")
+        assert pdf.startswith(b"%PDF")
+        visitor.page.emulate_media(media="print")
+        visitor.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        expect(visitor.page.locator("html")).to_have_attribute("data-theme", "light")
+        for picture in visitor.page.locator(".plot .main-svg:first-child").all():
+            assert picture.evaluate("picture => picture.clientWidth") == 620
+        visitor.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert visitor.page.locator("html").get_attribute("data-theme") is None

@@ -19,6 +19,8 @@ from speciate.schema.unlocks import UnlockRecord
 MAX_OBJECTIVES: Final = 4
 """Objectives drawn; the table has all."""
 
+_HEIGHTS: Final = (16, 16, 12, 16, 20)  # by the number of objectives drawn
+
 _MAX_STEPS: Final = 400
 _MAX_BINS: Final = 60
 _MAX_FAILURES: Final = 12
@@ -48,7 +50,8 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
         data += [{**trace, "yaxis": name} for trace in _progress_lines(population, objective, claims)]
         layout["shapes"] += limit_lines(problem, objective, name)
         top = 1 - rank / len(drawn)
-        layout[name.replace("y", "yaxis")] = {"domain": [top - 0.78 / len(drawn), top], "nticks": 4, "type": "linear"}
+        domain, ticks = [top - 0.78 / len(drawn), top], 4 if len(drawn) < 3 else 3
+        layout[name.replace("y", "yaxis")] = {"domain": domain, "nticks": ticks, "type": "linear"}
         title = {"text": f"<b>{objective.directed}</b>", "xanchor": "left", "yanchor": "bottom", "x": 0, "y": top}
         layout["annotations"].append({**title, "xref": "paper", "yref": "paper", "showarrow": False})
         layout["xaxis"] = axis("evaluations", anchor=name, rangemode="tozero")
@@ -64,9 +67,9 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
         "The best value so far of each objective among the candidates that meet the targets of the best one; dotted:"
         " among all. Dashed lines are targets; stars mark confirmed ones."
     )
-    height = min(10 + 4 * max(len(drawn) - 1, 0), 22)
     data = data if any(len(trace["x"]) for trace in data) else []
-    return Chart("progress", "Progress", note + feasible_only(population), data, layout, table, height, population.link)
+    note += feasible_only(population)
+    return Chart("progress", "Progress", note, data, layout, table, _HEIGHTS[len(drawn)], population.link)
 
 
 def _progress_lines(

@@ -26,7 +26,7 @@ from service.dashboard.parameters import Word, parse_id
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
-from speciate.domain.objective import Objective
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.schema.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
@@ -54,10 +54,11 @@ class RunComparison:
 
     @property
     def measures(self) -> list[str]:
-        """The objectives, and the hypervolume if all problems have the same few, that the curves can show."""
+        """The objectives that the curves can show, and the hypervolume if all problems have the same few."""
         selected = {view.problem.space.selected for view in self.views}
         volume = len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES
-        return [*(objective.name for objective in self.shared), *([_HYPERVOLUME] if volume else [])]
+        objectives = [o.name for o in self.shared if o.role is ObjectiveRole.OBJECTIVE] or [o.name for o in self.shared]
+        return [*objectives, *([_HYPERVOLUME] if volume else [])]
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
@@ -91,7 +92,7 @@ class RunComparison:
         return list(groups.items())
 
     def _curves(self) -> Chart:
-        by = self.by if self.by in self.measures else self.shared[0].name
+        by = self.by if self.by in self.measures else self.measures[0]
         objective = next((o for o in self.shared if o.name == by), None)
         return compare_curves_chart(self.groups, HYPERVOLUME if objective is None else best_of(objective))
 

@@ -88,7 +88,7 @@
     if (button) button.textContent = await copy(button.dataset.copy).then(() => "Copied", () => "Not copied: download it");
   });
 
-  // Charts: loaded after the first paint, when they come into view.
+  // Charts: loaded after the first paint, those in closed sections when these open.
   const specs = new WeakMap();
   let library;
   const plotly = () =>
@@ -122,12 +122,12 @@
     for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name], grid, line, plot.clientWidth < 420);
     return layout;
   }
-  async function draw(plot) {
+  async function draw(plot, more = { autosize: true }) {
     const spec = specs.get(plot);
     if (!spec) return;
-    const Plotly = await plotly();
+    const Plotly = window.Plotly || await plotly();
     if (!plot.dataset.drawn) plot.replaceChildren();
-    await Plotly.react(plot, coloured(spec.data), layoutOf(spec, plot), { displayModeBar: false, responsive: true });
+    await Plotly.react(plot, coloured(spec.data), { ...layoutOf(spec, plot), ...more }, { displayModeBar: false, responsive: true });
     plot.dataset.drawn = "yes";
     plot.removeAttribute("aria-busy");
     if (spec.link && !plot.dataset.links) {
@@ -241,12 +241,22 @@
       const plot = one(".plot", entry.target);
       if (entry.isIntersecting) { inView.add(plot); renew(plot); } else inView.delete(plot);
     }
-  }, { rootMargin: "50%" });
+  }, { rootMargin: "5000%" });  // the whole page, so that a printed or saved one has all its charts
   const plots = all(".plot[data-figure]");
   requestAnimationFrame(() => setTimeout(() => {
     if (plots.some((plot) => plot.checkVisibility())) plotly().catch(() => {});
     plots.forEach((plot) => watcher.observe(plot.closest("figure")));
   }));
+
+  // Paper is narrow and light.
+  let theme;
+  const printing = (on) => {
+    if (on) theme = root.dataset.theme;
+    if (on || theme) root.dataset.theme = on ? "light" : theme; else delete root.dataset.theme;
+    for (const plot of all(".plot[data-drawn]")) draw(plot, on ? { width: 620, autosize: false } : { autosize: true });
+  };
+  addEventListener("beforeprint", () => printing(true));
+  addEventListener("afterprint", () => printing(false));
 
   // Live parts: the server sends the current state, not differences; the id tells it what the page already shows.
   const place = one("[data-stream]");
