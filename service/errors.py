@@ -25,6 +25,7 @@ from speciate.domain.values import Value
 STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotFoundError: HTTPStatus.NOT_FOUND,
+    errors.PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
     errors.QuotaExceededError: HTTPStatus.FORBIDDEN,
     errors.ConflictError: HTTPStatus.CONFLICT,
     errors.ReplayError: HTTPStatus.CONFLICT,

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
+from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
 from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, SteeringRequest, VisibilityFilter
 from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
@@ -76,7 +77,7 @@ def create_run(
     """Start a run. Send an `Idempotency-Key` to make it safe to repeat the request after a lost response."""
     run_id = start_submitted(body, stores, idempotency_key)
     response.headers["Location"] = f"/v1/runs/{run_id}"
-    return stores.runs.get(run_id)
+    return _current(run_id, stores, response)
 
 
 @router.post(":estimate")
@@ -110,10 +111,14 @@ def _prepared(body: RunSubmission, stores: Stores, idempotency_key: str | None =
     )
 
 
-@router.get("/{run_id}")
-def get_run(run_id: RunId, stores: StoresDep) -> RunRecord:
+@router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "The ETag still matches."}})
+def get_run(run_id: RunId, stores: StoresDep, if_none_match: IfNoneMatch = None) -> Response:
     """Return a run with its progress."""
-    return stores.runs.get(run_id)
+    run = stores.runs.get(run_id)
+    headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
+    if if_none_match is not None and matches(if_none_match, etag(run)):
+        return Response(status_code=304, headers=headers)
+    return Response(run.model_dump_json(), headers=headers, media_type="application/json")
 
 
 @router.get("/{run_id}/evaluations")
@@ -127,50 +132,56 @@ def list_active_evaluations(run_id: RunId, stores: StoresDep) -> Page[ActiveEval
 
 
 @router.patch("/{run_id}", name="label_run")
-def label(run_id: RunId, body: Relabelling, stores: StoresDep) -> RunRecord:
+def label(
+    run_id: RunId, body: Relabelling, stores: StoresDep, response: Response, if_match: IfMatch = None
+) -> RunRecord:
     """Change name, tags or note of a run, in any state. Labels do not affect the search."""
-    return _changed(stores.runs.label(run_id, body), run_id, stores)
+    return _changed(store_if_match(if_match, stores.runs).label(run_id, body), run_id, stores, response)
 
 
 @router.post("/{run_id}:pause", name="pause_run")
-def pause(run_id: RunId, stores: StoresDep, body: SteeringRequest | None = None) -> RunRecord:
+def pause(
+    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
+) -> RunRecord:
     """Pause a run. Work in flight still counts."""
-    commit = stores.runs.pause(run_id, body.reason if body else None)
-    return _changed(commit, run_id, stores)
+    commit = store_if_match(if_match, stores.runs).pause(run_id, body.reason if body else None)
+    return _changed(commit, run_id, stores, response)
 
 
 @router.post("/{run_id}:resume", name="resume_run")
-def resume(run_id: RunId, stores: StoresDep) -> RunRecord:
+def resume(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Resume a paused run."""
-    return _changed(stores.runs.resume(run_id), run_id, stores)
+    return _changed(store_if_match(if_match, stores.runs).resume(run_id), run_id, stores, response)
 
 
 @router.post("/{run_id}:cancel", name="cancel_run")
-def cancel(run_id: RunId, stores: StoresDep, body: SteeringRequest | None = None) -> RunRecord:
+def cancel(
+    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
+) -> RunRecord:
     """Cancel a run. Work in flight is discarded; committed results stay."""
-    commit = stores.runs.cancel(run_id, body.reason if body else None)
-    return _changed(commit, run_id, stores)
+    commit = store_if_match(if_match, stores.runs).cancel(run_id, body.reason if body else None)
+    return _changed(commit, run_id, stores, response)
 
 
 @router.post("/{run_id}:archive")
-def archive_run(run_id: RunId, stores: StoresDep) -> RunRecord:
+def archive_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Archive an ended run. Lists hide it and new work cannot use it; records still count it."""
-    commit = stores.runs.change_visibility(run_id, VisibilityChange.ARCHIVE)
-    return _changed(commit, run_id, stores)
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.ARCHIVE)
+    return _changed(commit, run_id, stores, response)
 
 
 @router.delete("/{run_id}")
-def delete_run(run_id: RunId, stores: StoresDep) -> RunRecord:
+def delete_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Delete an ended run. It counts nowhere, and can be restored until it is purged."""
-    commit = stores.runs.change_visibility(run_id, VisibilityChange.DELETE)
-    return _changed(commit, run_id, stores)
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.DELETE)
+    return _changed(commit, run_id, stores, response)
 
 
 @router.post("/{run_id}:restore")
-def restore_run(run_id: RunId, stores: StoresDep) -> RunRecord:
+def restore_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Restore an ended run: undo the deletion, else the archiving."""
-    commit = stores.runs.change_visibility(run_id, VisibilityChange.RESTORE)
-    return _changed(commit, run_id, stores)
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.RESTORE)
+    return _changed(commit, run_id, stores, response)
 
 
 @strategies.get("")
@@ -193,6 +204,12 @@ def _strategies() -> Page[StrategyRecord]:
     )
 
 
-def _changed(commit: Commit, run_id: RunId, stores: Stores) -> RunRecord:
+def _changed(commit: Commit, run_id: RunId, stores: Stores, response: Response) -> RunRecord:
     stores.signals.committed(commit)
-    return stores.runs.get(run_id)
+    return _current(run_id, stores, response)
+
+
+def _current(run_id: RunId, stores: Stores, response: Response) -> RunRecord:
+    run = stores.runs.get(run_id)
+    response.headers["ETag"] = etag(run)
+    return run

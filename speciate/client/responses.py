@@ -21,6 +21,7 @@ ERROR_TYPE: Final = "urn:speciate:error:"
 _CLASSES: Final[tuple[type[SpeciateError], ...]] = (
     errors.NotFoundError,
     errors.ConflictError,
+    errors.PreconditionFailedError,
     errors.TooLargeError,
     errors.NotAllowedError,
     errors.ForbiddenError,
@@ -38,6 +39,7 @@ _BY_STATUS: Final[dict[int, type[SpeciateError]]] = {
     403: errors.NotAllowedError,
     404: errors.NotFoundError,
     409: errors.ConflictError,
+    412: errors.PreconditionFailedError,
     413: errors.TooLargeError,
     415: InvalidInputError,
     422: InvalidInputError,

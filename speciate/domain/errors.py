@@ -94,6 +94,13 @@ class ConflictError(SpeciateError):
     title = "The current state does not allow this"
 
 
+class PreconditionFailedError(ConflictError):
+    """``If-Match`` names another revision than the current one."""
+
+    slug = "precondition-failed"
+    title = "The resource has changed since it was read"
+
+
 class QuotaExceededError(ConflictError):
     """A project has reached a quota; the message names the quota, its limit and its reset time."""
 

@@ -167,7 +167,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     """Time when its programs, prompts and completions were deleted, except those of archive and claims."""
     last_event: int
     revision: int
-    """Number of commits."""
+    """Number of commits; the ETag of the run."""
 
     @property
     def outcome(self) -> str:

@@ -6,12 +6,13 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+import psycopg
 import sqlalchemy as sa
 from pydantic_core import from_json
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -23,6 +24,9 @@ from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 MINIMUM_VERSION = 15
 """Oldest supported PostgreSQL major version."""
+
+_GRACE_S: Final = 5.0
+"""Seconds beyond the time limit of a statement after which a server that does not answer is given up."""
 
 _NETWORK_LIMITS: Final = {
     "keepalives_idle": 10,
@@ -57,8 +61,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
 
     At most ``pool_size`` connections stay open, since opening one costs more than a request, until
     ``Stores.close_unused`` closes them. ``pooled`` says that the URL leads through a pooler in transaction mode, where
-    every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit; behind a
-    pooler, whose sessions are shared, there is none.
+    every transaction may run in another session. A statement may take ``statement_s`` seconds, 0 for no limit. Behind a
+    pooler, whose sessions are shared, the server does not enforce it; this process gives up a few seconds later.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -84,11 +88,47 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
             **{name: value for name, value in _NETWORK_LIMITS.items() if name not in parsed.query},
         },
     )
+    if statement_s:
+        sa.event.listen(engine, "do_connect", functools.partial(_connect_bounded, statement_s + _GRACE_S))
     # Times are returned in the session's zone, by default the server's; the service shows UTC.
     _execute_on_connect(engine, "SET TIME ZONE 'UTC'")
     if statement_s and not pooled:
         _execute_on_connect(engine, f"SET statement_timeout = {math.ceil(1000 * statement_s)}")
     return engine
+
+
+class _BoundedConnection(psycopg.Connection[Any]):
+    """Connection that gives up when the server does not answer in time, as while its process is frozen."""
+
+    answer_s = math.inf
+    """Seconds that an answer may take."""
+
+    def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:
+        """Wait for an answer; see ``psycopg``.
+
+        Raises:
+            OperationalError: There is none in time; the connection is closed.
+        """
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: Generator[Any, Any, R]) -> Generator[Any, Any, R]:
+        deadline = time.monotonic() + self.answer_s
+        ready: Any = None
+        while True:
+            try:
+                state = gen.send(ready)
+            except StopIteration as end:
+                return cast("R", end.value)
+            ready = yield state
+            if not ready and time.monotonic() > deadline:  # psycopg resumes the generator several times a second
+                self.pgconn.finish()
+                raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s")
+
+
+def _connect_bounded(answer_s: float, _: object, __: object, args: list[Any], parameters: dict[str, Any]) -> Any:
+    connection = _BoundedConnection.connect(*args, **parameters)
+    connection.answer_s = answer_s
+    return connection
 
 
 def _execute_on_connect(engine: sa.Engine, statement: str) -> None:

@@ -51,6 +51,8 @@ class PostgresRunStore(ScopedStore):
 
     own: bool = True
     """True if runs count towards the day's quotas; those of tournaments and campaigns count with these."""
+    require: Callable[[int, RunState], None] | None = None
+    """Precondition of a change, called with revision and state under the run's lock; raises if it fails."""
 
     def create(self, new: NewRun) -> tuple[UUID, bool]:
         """Create a run without starting it. A repeated idempotency key returns the run of the first request.
@@ -226,6 +228,8 @@ class PostgresRunStore(ScopedStore):
         touched = connection.execute(SQL.touch, {"id": run_id}).one_or_none()
         if touched is None:
             raise NotFoundError(f"there is no run {run_id}.")
+        if self.require is not None:
+            self.require(touched.revision - 1, RunState(touched.state))
         return touched
 
     @with_retries
@@ -240,6 +244,8 @@ class PostgresRunStore(ScopedStore):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             source = locked.progress.state
+            if self.require is not None:
+                self.require(locked.progress.revision, source)
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):
                 raise transition_error(str(run_id), source, goal)
             if goal is RunState.RUNNING and source is RunState.PAUSED:

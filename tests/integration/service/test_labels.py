@@ -45,6 +45,19 @@ def test_labels_can_change_after_the_end(lab: Lab) -> None:
     assert labelled(lab.api.get(f"/v1/runs/{run_id}").json())["note"] == LABELS["note"]
 
 
+def test_label_change_updates_and_respects_the_etag(lab: Lab) -> None:
+    run_id = lab.start()
+    path, before = f"/v1/runs/{run_id}", lab.api.get(f"/v1/runs/{run_id}").headers["etag"]
+    after = patch(lab, run_id, {"name": "mine"}, **{"If-Match": before}).headers["etag"]
+    assert after != before
+    assert lab.api.get(path, headers={"If-None-Match": before}).json()["name"] == "mine"
+    assert lab.api.get(path, headers={"If-None-Match": after}).status_code == 304
+    refused(patch(lab, run_id, {"name": "yours"}, **{"If-Match": before}), 412, "precondition-failed")
+    assert lab.api.get(path).json()["name"] == "mine"
+    lab.work()
+    assert lab.api.get(path).json()["state"] == "completed"
+
+
 def test_labels_do_not_affect_the_search(lab: Lab) -> None:
     runs = [lab.start(seed=5), lab.start(seed=5, **LABELS)]
     lab.work(units=3)

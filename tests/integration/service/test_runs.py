@@ -9,7 +9,10 @@ from uuid import uuid4
 
 import pytest
 
+from service.api import runs
+from service.api.etags import store_if_match
 from service.dashboard.routes.compare import MAX_RUNS
+from speciate.storage.runs.store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
 
 pytestmark = pytest.mark.servers
@@ -40,6 +43,7 @@ def test_run_create_and_get(lab: Lab) -> None:
     assert (run["state"], run["problem"], run["policy_version"], run["spec"]["seed"]) == ("running", "toy", 1, 7)
     read = lab.api.get(answer.headers["location"])
     assert read.json()["id"] == run["id"]
+    assert read.headers["etag"] == answer.headers["etag"]
     lab.work()
     done = lab.api.get(answer.headers["location"]).json()
     assert (done["state"], done["spent"]["evaluations"], done["candidates"]) == ("completed", 9, 9)
@@ -143,6 +147,45 @@ def test_steering(lab: Lab) -> None:
     assert "cannot become running: it has ended." in refused(lab.api.post(f"{run}:resume"), 409, "conflict")["detail"]
     refused(lab.api.post(f"{run}:pause", {"reason": "x" * 2001}), 422, "invalid-input")
     refused(lab.api.post(f"{run}:pause", {"why": "x"}), 422, "invalid-input")
+
+
+def test_etag_changes_with_the_run(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start()}"
+    tag = lab.api.get(run).headers["etag"]
+    same = lab.api.get(run, headers={"If-None-Match": f'"other", W/{tag}'})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    lab.work(units=1)
+    changed = lab.api.get(run, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+    details = refused(lab.api.post(f"{run}:pause", headers={"If-Match": tag}), 412, "precondition-failed")
+    assert changed.headers["etag"] in details["detail"]
+    assert lab.api.get(run).json()["state"] == "running"
+    paused = lab.api.post(f"{run}:pause", headers={"If-Match": changed.headers["etag"]})
+    assert paused.status_code == 200
+    assert lab.api.post(f"{run}:resume", headers={"If-Match": "*"}).json()["state"] == "running"
+
+
+@pytest.mark.parametrize("change", [("pause", None), ("cancel", None), (None, {"name": "mine"})])
+def test_if_match_is_checked_atomically(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, change: tuple[str | None, dict[str, str] | None]
+) -> None:
+    run_id = lab.start()
+    tag = lab.api.get(f"/v1/runs/{run_id}").headers["etag"]
+    condition, worked = store_if_match, []
+
+    def late(header: str | None, store: PostgresRunStore) -> PostgresRunStore:
+        """Something is committed after the request has read its condition, and before it changes anything."""
+        worked.append(lab.work(units=1))
+        return condition(header, store)
+
+    monkeypatch.setattr(runs, "store_if_match", late)
+    verb, body = change
+    method, path = ("PATCH", f"/v1/runs/{run_id}") if verb is None else ("POST", f"/v1/runs/{run_id}:{verb}")
+    refused(lab.api.http.request(method, path, json=body, headers={"If-Match": tag}), 412, "precondition-failed")
+    now = lab.api.get(f"/v1/runs/{run_id}").json()
+    assert worked
+    assert (now["state"], now["name"]) == ("running", "")
 
 
 def test_list_filters(lab: Lab) -> None:

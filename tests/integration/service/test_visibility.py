@@ -158,6 +158,14 @@ def test_run_must_have_ended(lab: Lab, verb: str) -> None:
     change(lab, f"runs/{run}")
 
 
+def test_change_respects_the_etag(lab: Lab) -> None:
+    run = ended(lab)
+    tag = lab.api.get(f"/v1/runs/{run}").headers["etag"]
+    lab.api.http.patch(f"/v1/runs/{run}", json={"name": "mine"})
+    refused(lab.api.http.request("DELETE", f"/v1/runs/{run}", headers={"If-Match": tag}), 412, "precondition-failed")
+    assert lab.api.get(f"/v1/runs/{run}").json()["deleted_at"] is None
+
+
 def test_runs_of_tournaments_and_campaigns_cannot_be_deleted(fair: Lab) -> None:
     declare(fair)
     play(fair)

@@ -125,6 +125,7 @@ def test_version(cli: Cli) -> None:
         (errors.RuleError("x", column=1), 4),
         (errors.TooLargeError("x"), 4),
         (errors.NotFoundError("x"), 5),
+        (errors.PreconditionFailedError("x"), 6),
         (errors.ReplayError("x"), 6),
         (errors.NotAllowedError("x"), 7),
         (errors.ConfigurationError("x"), 8),

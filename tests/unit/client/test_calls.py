@@ -114,6 +114,7 @@ def test_values_that_json_lacks_are_rejected(ask: Ask, service: FakeService, val
     [
         (404, "not-found", errors.NotFoundError),
         (409, "conflict", errors.ConflictError),
+        (412, "precondition-failed", errors.PreconditionFailedError),
         (413, "too-large", errors.TooLargeError),
         (401, "unauthorized", errors.NotAllowedError),
         (503, "policy-unavailable", errors.PolicyUnavailableError),
