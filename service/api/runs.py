@@ -28,6 +28,7 @@ from speciate.schema.base import Page
 from speciate.schema.estimates import RunEstimate
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
+from speciate.storage.runs.records import ALL_RUNS
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
@@ -42,6 +43,13 @@ def list_runs(
     state: Annotated[RunState | None, Query(description="Limit to a state.")] = None,
     tag: Annotated[Tags, Query(description="Limit to runs with this tag. Repeat it to require several.")] = (),
     name: Annotated[RunName, Query(description="Limit to names that contain this text, ignoring case.")] = "",
+    group: Annotated[
+        Name,
+        Query(
+            description="`all`, `own` for those that no tournament or campaign started, or the name of a tournament or"
+            " campaign for its runs."
+        ),
+    ] = ALL_RUNS,
     sort: Annotated[
         RunOrder,
         Query(
@@ -62,6 +70,7 @@ def list_runs(
         state=state,
         tags=tag,
         name=name or None,
+        group=group,
         order=sort,
         reverse=reverse,
         visibility=visibility,

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from speciate.domain.diagnosis import Diagnosis
 from speciate.domain.learning import LearningCounters
+from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.schema.base import HideableRecord, Record
@@ -91,6 +92,8 @@ class RunSetup(Record):
     """Runs that seed programs were taken from, and the sources of these; empty if none was."""
     estimate: RunEstimate | None = None
     """What was estimated before it started; None if nobody asked."""
+    declared: bool = False
+    """True if a tournament or campaign started it."""
     external: bool = False
     """True if its policy is external, so that it waits for proposals."""
     proposers: tuple[str, ...] = ()
@@ -110,6 +113,29 @@ class RankedCandidate(Record):
     """Names of the targets that it meets, without refuted ones."""
     scalar: float | None = None
     """Declared weighted sum; None if the problem declares no weights."""
+
+
+class ComparedReward(Record):
+    """A reward of the best candidate beside that of the seed program."""
+
+    objective: str
+    value: float
+    """In the author's units."""
+    seed: float | None = None
+    """Reward of the seed program; None if it has none."""
+    verdict: str = ""
+    """``better``, ``worse`` or ``equal`` beside the seed program; empty without one, and for records."""
+
+    @property
+    def change(self) -> str:
+        """The difference to the seed program with its verdict, such as ``0.182 better``; empty without one."""
+        if self.seed is None or self.verdict not in {"better", "worse"}:
+            return self.verdict and "as the seed"
+        return f"{short_number(abs(self.value - self.seed), 3)} {self.verdict}"
+
+    def __str__(self) -> str:
+        change = f" ({self.change})" if self.change else ""
+        return f"{self.objective} {short_number(self.value)}{change}"
 
 
 class LearningRecord(Record, LearningCounters):
@@ -145,6 +171,10 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     best: RankedCandidate | None
     """The best feasible candidate: unlock target met, then most targets, then hardest, then the objectives; None before
     the first.
+    """
+    best_rewards: tuple[ComparedReward, ...] = ()
+    """Rewards of the best candidate beside the seed program's: those of the unlock rule first, without records, at most
+    twelve.
     """
     no_result: str | None = None
     """Why a completed run has no result: all candidates failed, or the seed program failed and none is feasible. None

@@ -124,12 +124,13 @@ class Catalog(ScopedStore):
         self,
         *,
         slug: str | None = None,
+        name: str = "",
         visibility: Visibility = Visibility.VISIBLE,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[ProblemSummary]:
-        """Return problem versions, newest first, optionally of one slug."""
-        rows = self._versions(problems, slug, visibility, limit, cursor, *_SUMMARY)
+        """Return problem versions, newest first, optionally of one slug or with a text in the name."""
+        rows = self._versions(problems, slug, name, visibility, limit, cursor, *_SUMMARY)
         return cursors.page(rows, limit, _summary, cursors.by_id)
 
     @with_retries
@@ -137,12 +138,15 @@ class Catalog(ScopedStore):
         self,
         *,
         slug: str | None = None,
+        name: str = "",
         visibility: Visibility = Visibility.VISIBLE,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[PolicyVersion]:
-        """Return policy versions, newest first, optionally of one slug."""
-        return cursors.page(self._versions(policies, slug, visibility, limit, cursor), limit, _policy, cursors.by_id)
+        """Return policy versions, newest first, optionally of one slug or with a text in the name."""
+        return cursors.page(
+            self._versions(policies, slug, name, visibility, limit, cursor), limit, _policy, cursors.by_id
+        )
 
     @with_retries
     def change_problem(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
@@ -286,6 +290,7 @@ class Catalog(ScopedStore):
         self,
         table: sa.Table,
         slug: str | None,
+        name: str,
         visibility: Visibility,
         limit: int,
         cursor: str | None,
@@ -294,6 +299,11 @@ class Catalog(ScopedStore):
         query = self._newest(table, limit, cursor, *columns).where(sa.text(visibility_condition(visibility)))
         if slug is not None:
             query = query.where(table.c.slug == slug)
+        if name:
+            title = (
+                table.c.definition["title"].astext if table is problems else table.c.definition["description"].astext
+            )
+            query = query.where(sa.func.concat(table.c.slug, " ", title).icontains(name, autoescape=True))
         return self._rows(query)
 
     def _newest(

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+from uuid import UUID
 
 import httpx
 import pytest
@@ -112,7 +113,7 @@ def test_swagger_ui_renders_with_our_colours_and_is_accessible(visitor: Visitor)
 
 def test_activity_tables_and_run_filters_fit_a_small_screen(visitor: Visitor, site: Site) -> None:
     visitor.go("/")
-    for table in ("Latest targets, table", "Latest runs, table"):
+    for table in ("Needs attention, table", "Latest targets, table", "Latest results, table"):
         region = visitor.page.get_by_role("region", name=table)
         assert not region.evaluate("table => table.scrollWidth > table.clientWidth"), table
     visitor.go("/runs")
@@ -257,11 +258,44 @@ def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, site:
             assert form.locator("button").count() >= 1, name
 
 
+def _declared(site: Site) -> UUID:
+    """Return a run of the tournament."""
+    return site.stores.runs.list(group=site.tournament, limit=1).items[0].id
+
+
+def test_lists_show_the_best_rewards_beside_the_seed(site: Site) -> None:
+    run = site.stores.runs.get(site.done)
+    assert [each.objective for each in run.best_rewards] == ["gain", "sidelobe", "overlap", "bandwidth", "cost"]
+    first = run.best_rewards[0]
+    assert first.seed is not None
+    assert first.value - first.seed > 0
+    assert first.verdict == "better"
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        for path in ("/runs", "/problems?name=antenna", "/"):
+            assert first.change in http.get(path).text, path
+        assert "on one-number" in http.get("/policies?name=adviser").text
+        found = http.get("/problems?name=ANTENNA").text
+    assert "/problems/antenna-array@1" in found
+    assert "/problems/one-number@1" not in found
+
+
+def test_activity_opens_with_what_needs_attention(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        attention, _, rest = http.get("/").text.partition('id="h-running"')
+    for run in (site.empty, site.broken, site.doomed):
+        assert f"/runs/{run}" in attention
+    assert f"/runs/{site.done}" not in attention
+    assert f"/runs/{site.done}" in rest
+    assert f"/runs/{_declared(site)}" not in attention + rest
+
+
 def test_lists_apply_the_filters_of_their_url(site: Site) -> None:
     shown = {
         "state=completed": (site.done, site.running),
         "problem=one-number": (site.single, site.done),
         "policy=maze-vpo": (site.running, site.done),
+        "name=": (site.done, _declared(site)),
+        f"group={site.tournament}": (_declared(site), site.done),
         "state=paused&problem=many-cases&policy=maze-vpo": (site.empty, site.cases),
     }
     with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:

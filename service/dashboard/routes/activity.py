@@ -13,6 +13,9 @@ from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
+from speciate.schema.declarations import DeclarationRecord
+from speciate.schema.runs import RunRecord
+from speciate.storage.runs.records import OWN_RUNS
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,12 +44,25 @@ async def watch_workers(dashboard: DashboardDep, seen: Seen = "") -> StreamingRe
 
 def _activity(dashboard: DashboardContext) -> dict[str, Any]:
     stores = dashboard.stores
+
+    def runs(state: RunState, limit: int) -> tuple[RunRecord, ...]:
+        return stores.runs.list(state=state, group=OWN_RUNS, limit=limit).items
+
+    def declarations(state: DeclarationState) -> list[tuple[str, DeclarationRecord[Any]]]:
+        tournaments = stores.tournaments.list(state=state, limit=5).items
+        campaigns = stores.campaigns.list(state=state, limit=5).items
+        return [*(("tournaments", each) for each in tournaments), *(("campaigns", each) for each in campaigns)]
+
+    running, ended = runs(RunState.RUNNING, 12), runs(RunState.COMPLETED, 20)
+    waiting, empty = [run for run in running if run.waits], [run for run in ended if run.no_result]
     return {
         "counts": {state.value: count for state, count in dashboard.overview.runs_by_state().items()},
-        "running": stores.runs.list(state=RunState.RUNNING, limit=12).items,
-        "latest": stores.runs.list(limit=8).items,
+        "attention": [*waiting, *runs(RunState.PAUSED, 8), *runs(RunState.FAILED, 5), *empty[:5]],
+        "paused": declarations(DeclarationState.PAUSED),
+        "running": running,
+        "declared": declarations(DeclarationState.RUNNING),
+        "latest": [run for run in ended if not run.no_result][:10],
         "unlocks": dashboard.overview.latest_unlocks(10),
-        "tournaments": stores.tournaments.list(state=DeclarationState.RUNNING, limit=5).items,
         "workers": dashboard.workers(),
     }
 

@@ -27,6 +27,7 @@ from service.policy_registration import PingResult
 from service.principal import PrincipalDep
 from speciate.domain.errors import FieldError, SpeciateError
 from speciate.domain.policy import Policy, Price
+from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.policies import DEFAULT_KIND, KINDS, policy_kind
 from speciate.policies.kind import ENDPOINT
@@ -118,13 +119,30 @@ def _refuse(
 
 
 @router.get("")
-def list_policies(request: Request, dashboard: DashboardDep, visibility: Text = "", cursor: Text = "") -> Response:
-    shown_visibility = visibility_from(visibility)
-    versions = dashboard.stores.catalog.policies(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
-    older = versions.next_cursor and address("/policies", visibility=visibility, cursor=versions.next_cursor)
+def list_policies(
+    request: Request, dashboard: DashboardDep, name: Text = "", visibility: Text = "", cursor: Text = ""
+) -> Response:
+    name, shown_visibility = storable(name).strip(), visibility_from(visibility)
+    versions = dashboard.stores.catalog.policies(
+        name=name, visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None
+    )
+    filters = {"name": name, "visibility": visibility}
+    older = versions.next_cursor and address("/policies", **filters, cursor=versions.next_cursor)
+    latest = dashboard.runs_of(dashboard.overview.latest_results([policy.id for policy in versions.items]))
+    newest = {policy.definition.slug: policy.id for policy in reversed(versions.items)}  # of those that a run learned
+    shown = [p for p in versions.items if p.definition.lineage is None or newest[p.definition.slug] == p.id]
     cells = dashboard.overview.matrix([policy.id for policy in versions.items])
     own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in versions.items}
-    return page(request, "policies.html", policies=versions.items, cells=own, older=older, visibility=visibility)
+    return page(
+        request,
+        "policies.html",
+        policies=shown,
+        cells=own,
+        older=older,
+        name=name,
+        visibility=visibility,
+        latest=latest,
+    )
 
 
 @router.get("/{name}")

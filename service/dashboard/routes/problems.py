@@ -20,6 +20,7 @@ from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
 from speciate.domain.errors import FieldError, SpeciateError
+from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
@@ -37,12 +38,27 @@ _MAX_EXCERPTS: Final = 20
 
 
 @router.get("")
-def list_problems(request: Request, dashboard: DashboardDep, visibility: Text = "", cursor: Text = "") -> Response:
-    shown_visibility = visibility_from(visibility)
-    versions = dashboard.stores.catalog.problems(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
-    older = versions.next_cursor and address("/problems", visibility=visibility, cursor=versions.next_cursor)
+def list_problems(
+    request: Request, dashboard: DashboardDep, name: Text = "", visibility: Text = "", cursor: Text = ""
+) -> Response:
+    name, shown_visibility = storable(name).strip(), visibility_from(visibility)
+    versions = dashboard.stores.catalog.problems(
+        name=name, visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None
+    )
+    filters = {"name": name, "visibility": visibility}
+    older = versions.next_cursor and address("/problems", **filters, cursor=versions.next_cursor)
+    best = dashboard.runs_of(dashboard.overview.best_runs([problem.id for problem in versions.items]))
     solved = _solved(dashboard)
-    return page(request, "problems.html", problems=versions.items, solved=solved, older=older, visibility=visibility)
+    return page(
+        request,
+        "problems.html",
+        problems=versions.items,
+        solved=solved,
+        older=older,
+        name=name,
+        visibility=visibility,
+        best=best,
+    )
 
 
 @router.get("/new")

@@ -28,6 +28,7 @@ from speciate.domain.seeds import SeedSource
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.schema.runs import RunOrder, RunRecord
+from speciate.storage.runs.records import OWN_RUNS
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -44,6 +45,7 @@ class RunListQuery:
     policy: Text = ""
     tag: Text = ""  # one, or several that the run must all have
     name: Text = ""
+    group: Text = ""  # as for ``RunFilter``; by default without runs of tournaments and campaigns
     sort: Text = ""
     reverse: Text = ""  # "1" for the opposite order
 
@@ -82,6 +84,7 @@ def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) ->
         state=RunState(filters.state) if filters.state in set(RunState) else None,
         tags=parse_tags(filters.tag),
         name=storable(filters.name).strip() or None,
+        group=storable(filters.group).strip() or OWN_RUNS,
         order=order,
         reverse=reverse,
         visibility=visibility_from(filters.state),

@@ -32,6 +32,22 @@
     select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
   }
 
+  // Lists that fit on a page are sorted in place.
+  for (const head of all("table[data-sortable] thead th")) {
+    const button = document.createElement("button");
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const body = one("tbody", head.closest("table")), rises = head.ariaSort === "descending";
+      const key = (row) => { const cell = row.cells[head.cellIndex]; return one("time", cell)?.dateTime ?? one("b", cell)?.textContent ?? cell.textContent.trim(); };
+      const order = new Intl.Collator(undefined, { numeric: true }).compare;
+      const rows = [...body.rows].sort((a, b) => order(key(a), key(b)) * (rises ? 1 : -1));
+      for (const other of all("th", head.parentElement)) other.ariaSort = null;
+      head.ariaSort = rises ? "ascending" : "descending";
+      body.append(...rows);
+    });
+  }
+
   // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key. A response
   // without the form, such as an error page or a proxy's, shows its message above the form instead.
   function refuse(main, status) {

@@ -62,6 +62,7 @@ Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")
         "speciate runs list",
         "speciate runs list --state running --json",
         "speciate runs list --tag baseline --sort best",
+        "speciate runs list --group all",
     ),
 )
 def list_(
@@ -74,6 +75,12 @@ def list_(
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag; repeat to require several.")] = None,
     name: Annotated[str | None, typer.Option(help="Only runs whose name contains this text.")] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            help="own: without the runs of tournaments and campaigns; all; or the NAME of a tournament or campaign."
+        ),
+    ] = "own",
     sort: Annotated[
         str, typer.Option(help="Order: started, state, problem, policy, best, duration, evaluations, tokens or cost.")
     ] = "started",
@@ -88,8 +95,8 @@ def list_(
     """
     with client(ctx) as service:
         matching = service.runs.list(
-            problem=problem, policy=policy, state=state, tags=tag or (), name=name, sort=sort, reverse=reverse,
-            visibility=visibility,
+            problem=problem, policy=policy, state=state, tags=tag or (), name=name, group=group, sort=sort,
+            reverse=reverse, visibility=visibility,
         )  # fmt: skip
         records = [run.record for run in first_records(ctx, matching, limit)]
     labelled = any(record.name or record.tags for record in records)
@@ -100,7 +107,7 @@ def list_(
         return (*_row(run), *(_labels(run) if labelled else ()), *((_stop_reason(run),) if stopped else ()))
 
     filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
-    filters["visibility"] = filter_value(visibility)
+    filters |= {"group": None if group == "own" else group, "visibility": filter_value(visibility)}
     empty = output.empty_message("runs", "speciate run --help", **filters)
     output.print_records(records, columns, row, empty=empty, as_json=as_json)
 
@@ -332,8 +339,8 @@ def _row(run: RunRecord) -> tuple[object, ...]:
 
 
 def _best(run: RunRecord) -> str:
-    """Return the rewards of the best candidate, as far as they fit into a column."""
-    return "" if run.best is None else shorten(output.format_rewards(run.best.rewards), 48, placeholder=" …")
+    """Return the rewards of the best candidate beside the seed's, as far as they fit into a column."""
+    return shorten(", ".join(map(str, run.best_rewards)), 64, placeholder=" …")
 
 
 def _stop_reason(run: RunRecord) -> str:

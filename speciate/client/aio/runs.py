@@ -129,6 +129,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         state: RunState | str | None = None,
         tags: Iterable[str] = (),
         name: str | None = None,
+        group: str | None = None,
         sort: RunOrder | str | None = None,
         reverse: bool = False,
         visibility: Visibility | str | None = None,
@@ -141,6 +142,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             state: Limit to a state.
             tags: Limit to runs that have all of these tags.
             name: Limit to runs whose name contains this text.
+            group: ``all`` (default), ``own`` for runs that no tournament or campaign started, or the name of one.
             sort: Order: ``started``, ``state``, ``problem``, ``policy``, ``best``, ``duration``, ``evaluations`` or
                 ``tokens``.
             reverse: True for the opposite order.
@@ -148,7 +150,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         """
         call = get_page(
             "/v1/runs", RunRecord, problem=problem, policy=policy, state=state, tag=as_tuple(tags), name=name,
-            sort=sort, reverse=reverse or None, visibility=visibility,
+            group=group, sort=sort, reverse=reverse or None, visibility=visibility,
         )  # fmt: skip
         async for record in self._transport.items(call):
             yield AsyncRunHandle(self._transport, record)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from speciate.domain.objective import Objective
+from speciate.domain.ranking import Ranking
+from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunState
-from speciate.domain.target import ClaimState
+from speciate.domain.target import ClaimState, Target
 from speciate.schema.policies import PolicyFigures
 from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RankedCandidate
@@ -61,6 +64,24 @@ class Overview(ScopedStore):
             record = PolicyBest.model_validate({**row._mapping, "best": best})
             bests.setdefault((row.policy_id, row.mutator_id, record.policy_label), record)
         return tuple(bests.values())
+
+    def best_runs(self, problems: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return the run with the best candidate by problem version; of each, as many runs are compared as by bests."""
+        binds = {"ids": [*problems], "project": self.project, "runs": _BEST_RUNS}
+        best: dict[UUID, tuple[tuple[Any, ...], UUID]] = {}
+        for row in self._rows(SQL.candidates_for_best, binds):
+            space = RewardSpace(tuple(map(Objective.model_validate, row.objectives)))
+            ranking = Ranking(space, tuple(map(Target.model_validate, row.targets)), None)
+            met, merit = ranking.standing(row.best_targets), ranking.merit(row.best, row.best_targets)
+            rank = (met, merit if row.scalar is None else row.scalar)
+            if row.problem_id not in best or rank > best[row.problem_id][0]:
+                best[row.problem_id] = rank, row.run_id
+        return {problem: run for problem, (_, run) in best.items()}
+
+    def latest_results(self, policies: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return the newest run with a best candidate by policy version."""
+        rows = self._rows(SQL.latest_with_best, {"ids": [*policies], "project": self.project})
+        return {row.policy_id: row.run_id for row in rows}
 
     def policy(self, policy_id: UUID) -> PolicyFigures:
         """Return statistics of a policy version, over runs without another policy."""

@@ -44,9 +44,23 @@ FROM (SELECT o.*, g.best_number, g.best, g.best_targets, count(*) OVER w AS runs
   LEFT JOIN policies b ON b.id = x.mutator_id
 WHERE x.place <= :runs ORDER BY x.place LIMIT :limit
 
--- runs_by_state: Number of runs by state, without archived ones.
-SELECT g.state, count(*) AS n FROM runs r JOIN run_progress g ON g.run_id = r.id
-WHERE {counted} AND r.archived_at IS NULL GROUP BY g.state
+-- candidates_for_best: Runs that may hold the best candidate of a problem, with what ranks it.
+SELECT x.*, c.scalar, p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets
+FROM (SELECT r.id AS run_id, r.problem_id, g.best_number, g.best, g.best_targets,
+    row_number() OVER (PARTITION BY r.problem_id ORDER BY {best_unlocks} DESC,
+      bit_count(CAST(g.best_targets AS bit(64))) DESC, g.best_targets DESC, r.id DESC) AS place
+    FROM runs r JOIN run_progress g ON g.run_id = r.id
+    WHERE {counted} AND r.problem_id = ANY(:ids) AND g.best_number IS NOT NULL) x
+  JOIN candidates c ON c.run_id = x.run_id AND c.number = x.best_number JOIN problems p ON p.id = x.problem_id
+WHERE x.place <= :runs
 
--- latest_unlocks: Latest claims in a state.
-{select_unlocks} WHERE c.state = :state AND {counted} ORDER BY c.at DESC LIMIT :limit
+-- latest_with_best: The newest run of each policy that has a best candidate.
+SELECT DISTINCT ON (r.policy_id) r.policy_id, r.id AS run_id FROM runs r JOIN run_progress g ON g.run_id = r.id
+WHERE {counted} AND r.policy_id = ANY(:ids) AND g.best_number IS NOT NULL ORDER BY r.policy_id, r.id DESC
+
+-- runs_by_state: Number of runs by state, without archived ones and those of tournaments and campaigns.
+SELECT g.state, count(*) AS n FROM runs r JOIN run_progress g ON g.run_id = r.id
+WHERE {counted} AND r.own AND r.archived_at IS NULL GROUP BY g.state
+
+-- latest_unlocks: Latest claims in a state, without those of tournaments and campaigns.
+{select_unlocks} WHERE c.state = :state AND r.own AND {counted} ORDER BY c.at DESC LIMIT :limit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,16 +12,21 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.learning import LearningCounters, learned_slug
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.visibility import Visibility
 from speciate.runs.learning import LearningState
-from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
+from speciate.schema.runs import ComparedReward, LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.lookup import read_stored
 from speciate.storage.runs.context import members
 from speciate.storage.statements import Statements
 from speciate.storage.visibility import visibility_condition
+
+OWN_RUNS: Final = "own"
+ALL_RUNS: Final = "all"
+MAX_COMPARED: Final = 12
 
 SQL = Statements(__file__)
 GET_RUN, WORK_IN_FLIGHT = SQL.get, SQL.work_in_flight
@@ -52,6 +58,10 @@ class RunFilter:
     """Required tags."""
     name: str | None = None
     """Part of the name, ignoring case."""
+    group: str = ALL_RUNS
+    """``own`` for those that no tournament or campaign started, ``all``, or the name of a tournament or campaign."""
+    ids: Sequence[UUID] | None = None
+    """Ids of the runs."""
     visibility: Visibility = Visibility.VISIBLE
     """Visible, archived or deleted runs, or all."""
 
@@ -63,6 +73,9 @@ class RunFilter:
             SQL.text("tagged"): [*self.tags] or None,
             SQL.text("named"): self.name,
             "r.project_id = :project": self.project,
+            "r.own = :own": True if self.group == OWN_RUNS else None,
+            SQL.text("grouped"): None if self.group in {OWN_RUNS, ALL_RUNS} else self.group,
+            "r.id = ANY(:ids)": None if self.ids is None else [*self.ids],
         }
 
 
@@ -128,6 +141,7 @@ def run_record(row: sa.Row[Any]) -> RunRecord:
             "spent": SpentRecord(seconds=document["seconds_now"], **spent),
             "candidates": document["evaluated"] + document["failed"],
             "best": _best(document),
+            "best_rewards": tuple(_compared(document)),
             "no_result": _no_result(document),
             "reached": tuple(target["name"] for target in confirmed),
             "unlocked": any(target["unlock"] for target in confirmed),
@@ -160,6 +174,20 @@ def _learning(document: Mapping[str, Any]) -> LearningRecord:
     version = f"{slug}@{state.step}" if state.step else None
     counts = state.model_dump(include={*LearningCounters.model_fields})
     return LearningRecord(**counts, version=version, waiting=len(state.waiting))
+
+
+def _compared(document: Mapping[str, Any]) -> Iterator[ComparedReward]:
+    if document["best_id"] is None:
+        return
+    rule = next((target["rule"] for target in document["targets"] if target["unlock"]), "")
+    seed = document["seed_rewards"] or [None] * len(document["best"])
+    rows = zip(document["objectives"], document["best"], seed, strict=True)
+    named = re.findall(r"\w+", rule)
+    for objective, value, seed_value in sorted(rows, key=lambda row: row[0]["name"] not in named)[:MAX_COMPARED]:
+        if objective["role"] == ObjectiveRole.RECORD:
+            continue
+        verdict = "" if seed_value is None else Objective.model_validate(objective).verdict(value, seed_value)
+        yield ComparedReward(objective=objective["name"], value=value, seed=seed_value, verdict=verdict)
 
 
 def _best(document: Mapping[str, Any]) -> RankedCandidate | None:

@@ -30,7 +30,7 @@ from speciate.storage.references import require_undeclared
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.runs.queries import RunQueries
-from speciate.storage.runs.records import GET_RUN, WORK_IN_FLIGHT, RunFilter, run_listing, run_record
+from speciate.storage.runs.records import ALL_RUNS, GET_RUN, WORK_IN_FLIGHT, RunFilter, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
@@ -187,6 +187,8 @@ class PostgresRunStore(ScopedStore):
         state: RunState | None = None,
         tags: Sequence[str] = (),
         name: str | None = None,
+        group: str = ALL_RUNS,
+        ids: Sequence[UUID] | None = None,
         order: RunOrder = RunOrder.STARTED,
         reverse: bool = False,
         visibility: Visibility = Visibility.VISIBLE,
@@ -199,7 +201,7 @@ class PostgresRunStore(ScopedStore):
             InvalidInputError: The cursor belongs to another list.
         """
         listing = run_listing(order, cursor, reverse=reverse)
-        runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, visibility)
+        runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, group, ids, visibility)
         rows = self._rows(*listing.query(runs, limit + 1))
         return cursors.page(rows, limit, run_record, listing.cursor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, exp
+from statistics import NormalDist
 from typing import Final
 
 from speciate.domain.tournament import Metric
@@ -12,8 +13,8 @@ from speciate.tournaments.statistics.methods import too_few_runs
 _MOST: Final = 4
 """Decisions, open comparisons or entrants that a sentence names."""
 
-_POWER: Final = (1.96 + 0.84) / 1.96
-"""Distance from 0 that a test at 5 % detects with a power of 80 %, in halves of a 95 % interval."""
+_DETECTED: Final = 1.96 + 0.84
+"""Distance from 0, in standard errors, that a test at 5 % detects with a power of 80 %."""
 _DECIDED: Final = frozenset({Verdict.BETTER, Verdict.WORSE})
 _SCOPE: Final = " This compares these checkpoints, not their training methods."
 
@@ -30,16 +31,15 @@ def conclusion(report: Report) -> str:
 def deciding(report: Report) -> str:
     """Return what would decide the open comparisons of checkpoints; empty without one, or if no number tells.
 
-    The interval of a difference narrows with the square root of the problems: so many decide with a power of 80 %, at
-    the level of a single comparison, if the difference and its spread stay what they are.
+    The evidence grows with the square root of the problems: so many decide with a power of 80 %, at the level of a
+    single comparison, if the difference and its spread stay what they are.
     """
     needed = []
     for each in report.standings.comparisons:
-        measured = each.difference
-        if each.verdict is not Verdict.NOT_ENOUGH_EVIDENCE or not measured.value or measured.low is None:
+        if each.verdict is not Verdict.NOT_ENOUGH_EVIDENCE or each.p_value is None or each.p_value == 1:
             continue
-        half = ((measured.high or measured.low) - measured.low) / 2
-        more = max(_problems(each) + 1, ceil(_problems(each) * (_POWER * half / abs(measured.value)) ** 2))
+        evidence = NormalDist().inv_cdf(1 - each.p_value / 2)
+        more = max(_problems(each) + 1, ceil(_problems(each) * (_DETECTED / evidence) ** 2))
         needed.append(f"about {more:,} problems for {each.a} against {each.b}")
     return f"It would take {_listed(needed)}, if the differences stay what they are." if needed else ""
 

@@ -573,12 +573,14 @@ def test_list_sends_its_order(cli: Cli, service: FakeService) -> None:
 
 
 def test_list_notes_omitted_items(cli: Cli, service: FakeService) -> None:
-    service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), run_json(), cursor="more"))
+    compared = [{"objective": "radius", "value": 2.5, "seed": 1.0, "verdict": "better"}]
+    service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE, best_rewards=compared), run_json(), cursor="more"))
     outcome = cli("runs", "list", "-n", 2, "--state", "running")
     heads = "run state problem policy strategy spent tokens cost seconds best reached"
     assert outcome.lines[0].split() == heads.split()
     assert outcome.lines[1].split()[:3] == [str(RUN), "running", "packing@1"]
-    assert outcome.lines[2].split()[-7:] == ["of", "100", "0", "–", "2", "radius=2.5", "unlocked"]
+    assert outcome.lines[2].split()[-6:] == ["2", "radius", "2.5", "(1.5", "better)", "unlocked"]
+    assert service.requests[0].query["group"] == ["own"]
     assert len(service.requests) == 1
     assert outcome.err == "… and more: --limit 20\n"
     assert [json.loads(line)["state"] for line in cli("runs", "list", "-n", 2, "--json").lines] == [
