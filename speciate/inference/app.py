@@ -127,7 +127,7 @@ class Routes:
                 "created": self._started,
                 "owned_by": "speciate",
                 "max_model_len": card.max_model_len,
-                "metadata": {"method": card.method, "checkpoint_digest": card.digest},
+                "metadata": {"checkpoint_digest": card.digest},
             }
             for name, card in cards.items()
         ]

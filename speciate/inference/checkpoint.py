@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -107,21 +106,19 @@ class Checkpoint:
     """Weights by Hugging Face's names, float32."""
     eos_ids: tuple[int, ...]
     """Tokens that end a completion."""
-    method: str | None
-    """Training method, from Speciate's ``manifest.json``; None without one."""
 
 
-def read_config(folder: Path) -> tuple[ModelConfig, str | None]:
-    """Return the shape of a folder's model and its training method, without reading the weights."""
-    return _config(folder / "config.json", read_json(folder / "config.json")), _method(folder)
+def read_config(folder: Path) -> ModelConfig:
+    """Return the shape of a folder's model, without reading the weights."""
+    return _config(folder / "config.json", read_json(folder / "config.json"))
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a folder; ``ConfigurationError`` if a file is missing or invalid, or the model is not implemented."""
-    config, method = read_config(folder)
+    config = read_config(folder)
     tensors = _read_tensors(folder / "model.safetensors")
     _check_shapes(folder / "model.safetensors", tensors, config)
-    return Checkpoint(folder, config, tensors, _eos_ids(folder, config), method)
+    return Checkpoint(folder, config, tensors, _eos_ids(folder, config))
 
 
 def checkpoint_of(
@@ -130,7 +127,7 @@ def checkpoint_of(
     """Return the checkpoint of a model in memory."""
     read = _config(name, config)
     _check_shapes(name, tensors, read)
-    return Checkpoint(name, read, tensors, eos_ids, None)
+    return Checkpoint(name, read, tensors, eos_ids)
 
 
 def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
@@ -149,7 +146,6 @@ def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a checkpoint."""
     try:
-        _check_regular(path)
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(
@@ -160,12 +156,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path} is not a JSON object.", remedy=EXPORT_AGAIN)
     return value
-
-
-def _check_regular(path: Path) -> None:
-    """Refuse devices and pipes, also behind links: reading them may never end. Raises ``OSError`` without a file."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ConfigurationError(f"{path} is not a regular file.", remedy=EXPORT_AGAIN)
 
 
 def _check_supported(path: Path, config: dict[str, Any]) -> None:
@@ -197,7 +187,6 @@ def _rotary_options(config: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(path: Path) -> dict[str, Array]:
     try:
-        _check_regular(path)
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigurationError(f"{path} is over {_MAX_BYTES >> 30} GiB.", remedy="Models of this size need vLLM.")
         tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
@@ -285,9 +274,3 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
             remedy="Set it to the tokenizer's end-of-text token.",
         )
     return tuple(ids)
-
-
-def _method(folder: Path) -> str | None:
-    path = folder / "manifest.json"
-    method = read_json(path).get("method") if path.exists() else None
-    return method if isinstance(method, str) else None

@@ -36,7 +36,7 @@ def load_model(folder: Path) -> LoadedModel:
     engine = Engine.load(folder)
     config = engine.checkpoint.config
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
-    card = ModelCard(config.max_position_embeddings, engine.checkpoint.method, weights_digest(folder))
+    card = ModelCard(config.max_position_embeddings, weights_digest(folder))
     return LoadedModel(engine, text, ModelCounters(), card)
 
 
@@ -45,14 +45,12 @@ class ModelCard:
     """Entry of a model in the list of models; ``digest`` is the SHA-256 of its weights, as in every response."""
 
     max_model_len: int
-    method: str | None
     digest: str
 
 
 def read_card(folder: Path) -> ModelCard:
     """Return the card of a checkpoint without loading it."""
-    config, method = read_config(folder)
-    return ModelCard(config.max_position_embeddings, method, weights_digest(folder))
+    return ModelCard(read_config(folder).max_position_embeddings, weights_digest(folder))
 
 
 class ServedModels:

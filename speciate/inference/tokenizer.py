@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +16,6 @@ from speciate.inference.checkpoint import EXPORT_AGAIN, read_json
 
 _LEAST_WIDEST: Final = 64
 """Lower bound of the characters per token: some tokenizers drop blanks, or have no long words."""
-
-_TEMPLATE_S: Final = 2.0
 
 
 class TextTokenizer:
@@ -87,8 +82,7 @@ class TextTokenizer:
         specials = {name: self._special(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         try:
             template = environment.from_string(self._template)
-            with _time_limit():
-                text = template.render(messages=list(messages), add_generation_prompt=True, **specials)
+            text = template.render(messages=list(messages), add_generation_prompt=True, **specials)
         except Exception as error:  # noqa: BLE001 - templates may fail in any way
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text + opening, special=False)
@@ -124,23 +118,6 @@ class StopStringWatcher:
         if places:
             self.cut[index] = text[: min(places)]
         return bool(places)
-
-
-@contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
-    """End a loop of a template: raise ``TimeoutError`` at one of its lines."""
-    end_s, before = time.thread_time() + _TEMPLATE_S, sys.gettrace()
-
-    def trace(*_: object) -> Any:
-        if time.thread_time() > end_s:
-            raise TimeoutError(f"it takes more than {_TEMPLATE_S:g} s")
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 def _raise_interrupts(error: BaseException) -> None:

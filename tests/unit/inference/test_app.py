@@ -30,7 +30,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("models")
     toy = write(base / "toy")
     (toy / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }} w9"}))
-    (toy / "manifest.json").write_text(json.dumps({"method": "vpo"}))
     return {"toy": toy, "other": write(base / "other", QWEN2, seed=1)}
 
 
@@ -67,7 +66,6 @@ def test_models(http: TestClient) -> None:
     listed = http.get("/v1/models").json()["data"]
     assert [each["id"] for each in listed] == ["toy", "other"]
     assert listed[0]["max_model_len"] == 128
-    assert [each["metadata"]["method"] for each in listed] == ["vpo", None]
     assert http.get("/health").status_code == 200
 
 
