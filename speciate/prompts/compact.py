@@ -109,6 +109,7 @@ def compact_prompt(
     """Return a short prompt for a single Python program; without ``parent`` it starts from the seed program, if any."""
     base = parent.program if parent is not None else problem.seed_program
     code = _changeable(base)
+    line = _first_line(problem, base) if policy.prompt_style is PromptStyle.PREFILLED else ""
     room = max(_MOST_TASK_CHARS, policy.prompt_tokens // 2)
     parts = [
         f"Change this Python code:\n{fenced(bounded(code, room), 'python')}" if code else "Write Python code.",
@@ -117,7 +118,7 @@ def compact_prompt(
         f"Avoid what failed before: {bounded(causes[0], _MOST_FAILURE_CHARS)}" if causes else "",
         _examples(problem),
         _existing(base, code),
-        f"{request} {_form(problem, code, policy)}{_begin(problem, base, policy)}",
+        f"{request} {_form(problem, code, policy, line)}{f' It begins with `{line}`.' if line else ''}",
     ]
     return Prompt(system=_SYSTEM, user=storable("\n\n".join(part for part in parts if part)))
 
@@ -125,12 +126,6 @@ def compact_prompt(
 def _changeable(program: str) -> str:
     blocks = blocks_or_none(program)
     return contents_of(program, blocks)[0].strip("\n") + "\n" if len(blocks) == 1 else program
-
-
-def _begin(problem: Problem, base: str, policy: Policy) -> str:
-    """Return the sentence that names the first line of the function; empty if there is no single one to write."""
-    line = _first_line(problem, base) if policy.prompt_style is PromptStyle.PREFILLED else ""
-    return f" It begins with `{line}`." if line else ""
 
 
 def _first_line(problem: Problem, base: str) -> str:
@@ -181,8 +176,10 @@ def _wish(direction: Direction) -> str:
     return "lower" if direction is Direction.MINIMIZE else "higher"
 
 
-def _form(problem: Problem, code: str, policy: Policy) -> str:
+def _form(problem: Problem, code: str, policy: Policy, line: str) -> str:
     """Return the form of the answer; the functions keep their names, by which the evaluator calls them."""
+    if policy.answers_per_rollout > 1 and line:
+        return _versions(line, policy.answers_per_rollout, _task(problem))
     names = sorted(defined_names(code))[:_MOST_NAMES] or [problem.entry_point]
     goal = f"that defines {' and '.join(names)}"
     if policy.answers_per_rollout > 1:
@@ -191,3 +188,19 @@ def _form(problem: Problem, code: str, policy: Policy) -> str:
             " by a line with only ---."
         )
     return f"Write the complete new code {goal}, in one ```python block."
+
+
+def _versions(line: str, count: int, task: str) -> str:
+    """Return the request for several versions of a function, with an example that opens each of them.
+
+    The task comes last: small models continue what they read last, and would write the example again.
+    """
+    parameter = re.search(r"\(\*{0,2}(\w+)", line)
+    number = parameter[1] if parameter else "21"
+    bodies = (f"2 * {number}", f"{number} + {number}", f"{number} * 4 // 2")[:count]
+    example = "\n\n".join(f"{line}\n    return {body}" for body in bodies)
+    return (
+        f"Write {count} different versions of the function, one below the other in one ```python block. An example of"
+        f" the form, {len(bodies)} versions that double a number:\n{fenced(example, 'python')}\nNow write {count}"
+        f" versions for this task: {task}"
+    )

@@ -135,3 +135,25 @@ def test_diffs_have_no_compact_form(style: str) -> None:
 def test_long_programs_are_cut_to_the_limit(problem: Callable[..., Problem]) -> None:
     parent = Individual(1, "x = 1\n" * 5000, None)
     assert prompt_tokens(prompt(problem(), parent, prompt_tokens=2000)) <= 2000
+
+
+@pytest.mark.parametrize(
+    ("code", "versions"),
+    [
+        ("def f(a, b):\n    return a\n", ["return 2 * a", "return a + a", "return a * 4 // 2"]),
+        ("def f(*, a=1):\n    return a\n", ["return 2 * 21", "return 21 + 21", "return 21 * 4 // 2"]),
+        ("def f():\n    return 1\n", ["return 2 * 21", "return 21 + 21", "return 21 * 4 // 2"]),
+    ],
+)
+def test_a_prefilled_set_shows_its_form_with_every_version_begun(
+    problem: Callable[..., Problem], code: str, versions: list[str]
+) -> None:
+    asked = prompt(problem(), Individual(1, code, None), prompt_style="prefilled", answers_per_rollout=3)
+    line = code.partition("\n")[0]
+    shown = "\n\n".join(f"{line}\n    {version}" for version in versions)
+    assert f"```python\n{shown}\n```" in asked.user
+    assert opening_of(PREFILLED, asked) == f"```python\n{line}"
+    policy = Policy(slug="p", kind="scripted", prompt_style="prefilled", answers_per_rollout=3)
+    reply = shown.removeprefix(line)
+    answers = parse_completion(reply, problem=problem(), policy=policy, parent=code)
+    assert [answer.failure for answer in answers] == [None] * 3
