@@ -326,8 +326,8 @@ class WorkStore(Protocol):
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         """Return the archive of an island."""
 
-    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int]]:
-        """Return ``(number, first parent or 0)`` of every candidate, ascending by number."""
+    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+        """Return ``(number, first parent or 0, raw rewards or None)`` of every candidate, ascending by number."""
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""

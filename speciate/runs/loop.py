@@ -57,10 +57,11 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
 
     # Select the parents of every prompt.
     prompter = Prompter(context, work, strategy, population, hinted=has_hints(lease))
-    selections = [
-        prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
-        for _ in answers_per_prompt(lease, context)
-    ]
+    selections = []
+    for _ in answers_per_prompt(lease, context):
+        selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
+        population.take(selection.parents)
+        selections.append(selection)
 
     # Build the prompts, and choose the policies that receive them.
     requests = plan_requests(lease, context, work, prompter, selections, rng)

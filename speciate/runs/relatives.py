@@ -41,7 +41,7 @@ class Relatives:
     def _lineage(self) -> tuple[Mapping[int, int], Mapping[int, list[int]]]:
         """Return the first parent of every candidate, and the children of every candidate, oldest first."""
         parent_of, children_of = dict[int, int](), defaultdict[int, list[int]](list)
-        for number, parent in self._work.lineage_rows(self._context.run_id):
+        for number, parent, _ in self._work.lineage_rows(self._context.run_id):
             parent_of[number] = parent
             children_of[parent].append(number)
         return parent_of, children_of

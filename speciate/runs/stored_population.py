@@ -10,7 +10,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import ALARM_WINDOW
-from speciate.search.strategy import EliteTable
+from speciate.search.strategy import EliteTable, Family
 
 
 class StoredPopulation:
@@ -21,7 +21,9 @@ class StoredPopulation:
         self._context = context
         self._batch = batch
         self._tables: dict[int, EliteTable] = {}
+        self._family: Family | None = None
         self._latest: Sequence[Individual] | None = None
+        self._taken: list[int] = []
 
     @property
     def problem(self) -> Problem:
@@ -53,6 +55,20 @@ class StoredPopulation:
         if island not in self._tables:
             self._tables[island] = self._store.elites(self._run_id, island)
         return self._tables[island]
+
+    @property
+    def taken(self) -> Sequence[int]:
+        return self._taken
+
+    def take(self, parents: Sequence[int]) -> None:
+        self._taken += parents
+
+    def family(self) -> Family:
+        if self._family is None:
+            rows = self._store.lineage_rows(self._run_id)
+            dimensions = len(self.problem.objectives)
+            self._family = Family.of(rows, dimensions, self._context.spec.samples_per_prompt)
+        return self._family
 
     @property
     def _run_id(self) -> UUID:

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.arrays import FloatArray
+from speciate.domain.reward import pareto_front
 
 SelectionOperator = Callable[[FloatArray, np.random.Generator, FloatArray], int]
 
@@ -58,6 +59,21 @@ def best_weighted(points: FloatArray, rng: np.random.Generator, weights: FloatAr
     return _best(points @ weights, rng)
 
 
+def pareto_tournament(
+    points: FloatArray,
+    rng: np.random.Generator,
+    weights: FloatArray,  # noqa: ARG001 - one signature for all operators
+    size: int = 4,
+) -> int:
+    """Draw ``size`` rows, then one that no other of them dominates (Horn, Nafpliotis, Goldberg 1994).
+
+    With many objectives nearly every row is nondominated and selection becomes uniform: prefer ε-lexicase there.
+    """
+    contestants = rng.choice(len(points), size=min(size, len(points)), replace=False)
+    winners = contestants[pareto_front(points[contestants])]
+    return int(winners[rng.integers(len(winners))])
+
+
 def softmax(points: FloatArray, rng: np.random.Generator, weights: FloatArray, temperature: float = 0.1) -> int:
     """Draw a row with probability ∝ exp(wᵀr / temperature): Boltzmann selection.
 
@@ -70,12 +86,29 @@ def softmax(points: FloatArray, rng: np.random.Generator, weights: FloatArray, t
     return int(min(edges.searchsorted(rng.random() * edges[-1], side="right"), len(points) - 1))
 
 
+def curiosity(points: FloatArray, rng: np.random.Generator, weights: FloatArray) -> int:  # noqa: ARG001
+    """Draw a row with probability ∝ 1 / its rank by age: 1 for the newest elite, ½ for the next.
+
+    Cully and Demiris 2018 (arXiv 1708.09251, section IV) keep a curiosity score per cell that rises when a child of the
+    cell enters the archive and falls when it does not. The archive stores no such score. Age approximates it: a new
+    elite is such a child, and an old one has been selected many times without a child that took its cell.
+
+    ``rng`` draws the row.
+    """
+    n = len(points)
+    edges = (1.0 / np.arange(1, n + 1)).cumsum()
+    rank = min(int(edges.searchsorted(rng.random() * edges[-1], side="right")), n - 1)
+    return n - 1 - rank
+
+
 SELECTIONS: Final[dict[str, SelectionOperator]] = {
     "epsilon_lexicase": epsilon_lexicase,
     "lexicase": lexicase,
     "random_scalarization": random_scalarization,
     "best_weighted": best_weighted,
+    "pareto_tournament": pareto_tournament,
     "softmax": softmax,
+    "curiosity": curiosity,
 }
 """Operators by their option name."""
 

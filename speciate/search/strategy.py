@@ -56,6 +56,26 @@ class EliteTable:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All candidates of a run with their first parents."""
+
+    numbers: IntArray  # numbers in the run, shape (n,), ascending; a parent's is lower than its children's
+    parents: IntArray  # number of the first parent, 0 for none, shape (n,)
+    rewards: FloatArray  # raw rewards in declared order, NaN without a score, shape (n, d)
+    group: int  # children of one prompt
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> Family:
+        missing = (float("nan"),) * dimensions
+        return cls(
+            numbers=np.array([number for number, _, _ in rows], dtype=np.int64),
+            parents=np.array([parent for _, parent, _ in rows], dtype=np.int64),
+            rewards=np.array([missing if r is None else r for _, _, r in rows], np.float64).reshape(-1, dimensions),
+            group=group,
+        )
+
+
 class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
@@ -74,6 +94,10 @@ class PopulationView(Protocol):
     def seed_number(self) -> int | None:
         """Number of the first seed program's candidate, or None without a seed program."""
 
+    @property
+    def taken(self) -> Sequence[int]:
+        """Numbers of the parents that this batch has selected so far."""
+
     def elites(self, island: int) -> EliteTable: ...
 
     @property
@@ -85,6 +109,9 @@ class PopulationView(Protocol):
 
     def latest(self) -> Sequence[Individual]:
         """Return the latest candidates without their texts, a window of bounded size, newest first."""
+
+    def family(self) -> Family:
+        """Return all candidates of the run; its cost grows with their number."""
 
 
 @dataclass(frozen=True, slots=True)

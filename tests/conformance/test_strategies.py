@@ -24,6 +24,13 @@ class TestIslandsMapElites(StrategyConformance):
         return build_strategy(self.kind, {"migration_interval": 2})
 
 
+class TestIslandsMapElitesByPuct(StrategyConformance):
+    kind = "islands_map_elites"
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {"migration_interval": 2, "selection": "puct"})
+
+
 class TestSequentialRevision(StrategyConformance):
     kind = "sequential_revision"
     most_elites = 2 * 26
@@ -75,7 +82,7 @@ class TestIslandsWithResets(StrategyConformance):
     kind = "islands_map_elites"
 
     def make_strategy(self) -> Strategy:
-        options = {"reset_interval": 2, "migration_interval": 3, "features": ["length", "record"]}
+        options = {"reset_interval": 2, "migration_interval": 3, "features": ["length", "novelty"]}
         return build_strategy(self.kind, options)
 
 

@@ -111,9 +111,9 @@ class MemoryWorkStore:
         rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
-    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int]]:
+    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         candidates = sorted(self._run(run_id).candidates.items())
-        return [(number, next(iter(c.proposal.parents), 0)) for number, c in candidates]
+        return [(number, next(iter(c.proposal.parents), 0), c.evaluation.rewards) for number, c in candidates]
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         candidates = self._run(run_id).candidates

@@ -11,7 +11,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
-from speciate.search.strategy import EliteTable, Placement
+from speciate.search.strategy import EliteTable, Family, Placement
 
 
 def evaluated(number: int, island: int, program: str, rewards: tuple[float, ...], targets: int = 0) -> Individual:
@@ -74,6 +74,8 @@ class ListView:
         seed: Seed of the run.
         batch: Number of the batch; advanced by the test.
         seed_number: Number of the seed program's candidate, or None.
+        taken: Parents that the batch has selected.
+        born: Number, first parent and rewards of every candidate, kept by the test.
         operators: Operators of the run with their shares.
         recent: The latest candidates, newest first, kept by the test.
     """
@@ -84,6 +86,8 @@ class ListView:
         self.batch = batch
         self.seed_number = seed_number
         self._held: dict[int, dict[str, Placement]] = {}
+        self.taken: list[int] = []
+        self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
         self.operators: dict[PolicyRole, float] = {PolicyRole.MUTATE: 0.95, PolicyRole.PROPOSE: 0.05}
         self.recent: list[Individual] = []
 
@@ -96,6 +100,10 @@ class ListView:
         held = self._held.get(island, {}).values()
         rows = [(p.cell, p.number, p.fitness, p.rewards) for p in held]
         return EliteTable.of(rows, len(self.problem.objectives))
+
+    def family(self) -> Family:
+        """Return the candidates in ``born``, two of one prompt."""
+        return Family.of(self.born, len(self.problem.objectives), 2)
 
     def grant(self, bids: Sequence[Placement]) -> int:
         """Accept bids for cells that are empty or hold a lower fitness; return their number."""

@@ -674,7 +674,9 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "broken")
         self._evaluate(self._only(commit))
-        assert [*self.harness.work.lineage_rows(commit.run_id)] == [(1, 0), (2, 1), (3, 1)]
+        rows = self.harness.work.lineage_rows(commit.run_id)
+        assert [(number, parent) for number, parent, _ in rows] == [(1, 0), (2, 1), (3, 1)]
+        assert [None if rewards is None else tuple(rewards) for _, _, rewards in rows] == [(1.0, 9.0), (2.0, 9.0), None]
 
     def test_the_alarm_is_raised_and_cleared(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(1000, batch=64))))

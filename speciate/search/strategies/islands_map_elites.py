@@ -9,7 +9,7 @@ every program shape, the best under the island's own weighting; parents are sele
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -29,12 +29,16 @@ from speciate.search.islands import (
     next_island,
     sends_migrants,
 )
-from speciate.search.selection import SELECTIONS
+from speciate.search.puct import puct_row
+from speciate.search.selection import SELECTIONS, epsilon_lexicase
 from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, Strategy, first_selection
+
+_PUCT: Final = "puct"
+_OPERATORS: Final = (*SELECTIONS, _PUCT)
 
 
 def _known(name: str) -> str:
-    if name not in SELECTIONS:
+    if name not in _OPERATORS:
         raise ValueError(f"unknown selection {name!r}")
     return name
 
@@ -50,10 +54,12 @@ class IslandsMapElitesConfig(EvolutionConfig):
 
     islands: int = Field(default=4, ge=1, le=64)
     """Number of islands; batches take them in turn."""
-    selection: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(SELECTIONS)})] = Field(
+    selection: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(_OPERATORS)})] = Field(
         default="epsilon_lexicase"
     )
-    """Operator that selects parents among an island's elites."""
+    """Operator that selects parents among an island's elites; puct reads the whole run."""
+    puct_constant: float = Field(default=1.0, ge=0, le=100)
+    """Weight of rarely selected parents in puct; 0 for the best child only."""
     exploration: float = Field(default=0.2, ge=0, le=1)
     """Probability of a uniformly drawn parent, as in MAP-Elites."""
     crossover: float = Field(default=0.3, ge=0, le=1)
@@ -89,7 +95,8 @@ class IslandsMapElites(Strategy):
 
     def __init__(self, config: IslandsMapElitesConfig) -> None:
         super().__init__(config)
-        self._choose = SELECTIONS[config.selection]
+        # PUCT rates parents, which migrants are not.
+        self._choose = SELECTIONS.get(config.selection, epsilon_lexicase)
         self._resets = Resets(config.islands, config.reset_interval, config.resets, config.founders)
 
     @property
@@ -109,7 +116,7 @@ class IslandsMapElites(Strategy):
             return first_selection(view, island)
         pool = pool_of(view.problem.space, table)
         weights = island_weights(view.problem, view.seed, island)
-        rows = self._parents(pool, weights, rng)
+        rows = self._parents(view, pool, weights, rng)
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
         return Selection(
             PolicyRole.MUTATE,
@@ -147,17 +154,22 @@ class IslandsMapElites(Strategy):
         target = next_island(source, self.islands)
         return copies(view, table, target, pool.numbers[migrants], self._resets.rank(view.elites(target)))
 
-    def _parents(self, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> list[int]:
-        first = self._parent(pool, weights, rng)
+    def _parents(
+        self, view: PopulationView, pool: ParentPool, weights: FloatArray, rng: np.random.Generator
+    ) -> list[int]:
+        first = self._parent(view, pool, weights, rng)
         if len(pool) == 1 or rng.random() >= self.config.crossover:
             return [first]
         others = ParentPool(np.delete(pool.numbers, first), np.delete(pool.points, first, axis=0))
-        second = self._parent(others, weights, rng)
+        second = self._parent(view, others, weights, rng)
         return [first, second + (second >= first)]
 
-    def _parent(self, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> int:
+    def _parent(self, view: PopulationView, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> int:
         if rng.random() < self.config.exploration:
             return int(rng.integers(len(pool)))
+        if self.config.selection == _PUCT:
+            space, c = view.problem.space, self.config.puct_constant
+            return puct_row(pool, view.family(), space, weights, view.taken, c, rng)
         return self._choose(pool.points, rng, weights)
 
     def _feature_bids(self, view: PopulationView, batch: IslandBatch) -> list[Bid]:

@@ -34,9 +34,9 @@ def elite_rows(connection: sa.Connection, run_id: UUID, island: int) -> list[Eli
     return [(row.cell, row.number, row.fitness, tuple(row.rewards)) for row in rows]
 
 
-def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int]]:
-    """Return number and first parent (0 for none) of every candidate, ascending by number."""
-    return [(row.number, row.parent) for row in connection.execute(SQL.lineage, {"id": run_id})]
+def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:
+    """Return number, first parent (0 for none) and rewards of every candidate, ascending by number."""
+    return [(row.number, row.parent, row.rewards) for row in connection.execute(SQL.lineage, {"id": run_id})]
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:

@@ -4,8 +4,8 @@ SELECT cell, number, fitness, rewards FROM elites WHERE run_id = :id AND island 
 -- members: Candidates by number.
 SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers)
 
--- lineage: Number and first parent of every candidate.
-SELECT number, coalesce(parents[1], 0) AS parent FROM candidates WHERE run_id = :id ORDER BY number
+-- lineage: Number, first parent and rewards of every candidate.
+SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number
 
 -- latest: The latest candidates, newest first.
 SELECT {result}, '' AS program FROM candidates WHERE run_id = :id ORDER BY number DESC LIMIT :most

@@ -105,6 +105,21 @@ def test_a_run_spends_its_budget_and_ends(strategy: str, lanes: int) -> None:
     assert sorted(run.candidates) == list(range(1, 51))
 
 
+def test_a_run_selects_parents_by_puct_one_of_each_lineage_in_a_batch() -> None:
+    options = {"selection": "puct", "islands": 1, "exploration": 0, "crossover": 0, "toward_targets": 0}
+    s = session(toy_spec(60, strategy_options=options, batch=6, seed=1))
+    s.go()
+    run = s.store.runs[s.context.run_id]
+    family = {number: parent for number, parent, _ in s.store.lineage_rows(s.context.run_id)}
+    assert sorted(family) == list(range(1, 61))
+    batches = [event.data for event in run.events if event.kind is EventKind.BATCH_PROPOSED]
+    several = 0
+    for batch in batches:
+        parents = {family[n] for n in range(batch["first"], batch["first"] + batch["proposals"])}
+        several += len(parents) > 1
+    assert several > len(batches) / 2
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_plateau_is_detected_despite_cells_that_rank_by_time(strategy: str) -> None:
     options = {"mind_evolution": {"reset_interval": 0}, "adaptive_evolution": {"polish": False}}.get(strategy, {})

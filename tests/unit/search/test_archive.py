@@ -8,7 +8,7 @@ import pytest
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.search.archive import ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
-from speciate.search.features import Feature, feature_cell
+from speciate.search.features import Feature, feature_cell, syntax_depth
 from speciate.search.strategy import EliteTable
 from tests.support.population import evaluated, vector_problem
 
@@ -136,3 +136,46 @@ def test_a_record_objective_is_a_feature() -> None:
     ]
     assert cells == ["record:0", "record:0", "record:1", "record:3", "record:3"]
     assert feature_cell(evaluated(1, 0, "", (0.5,)), plain, (Feature.RECORD,), 4) is None
+
+
+def test_equal_behaviour_has_one_signature() -> None:
+    problem = vector_problem(4)
+
+    def cell(*rewards: float) -> str | None:
+        return feature_cell(evaluated(1, 0, "", rewards), problem, (Feature.SIGNATURE,), 16)
+
+    assert cell(0.0, 1.0, 0.5, 0.25) == cell(-0.0, 1.0, 0.5, 0.2500001)
+    patterns = [[float(bit) for bit in f"{number:04b}"] for number in range(16)]
+    assert len({cell(*pattern) for pattern in patterns}) > 8
+    assert cell(1.0, 0.0, 0.0, 0.0) != cell(0.0, 1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("program", "cell"),
+    [
+        ("a = b + 1\n", "novelty:0"),
+        ("  a=b  + 1", "novelty:0"),
+        ("a = b + 2\n", "novelty:1"),
+        ("while c(d) > e:\n    pass", "novelty:3"),
+        ("", "novelty:0"),
+    ],
+)
+def test_novelty_is_the_share_of_words_that_the_seed_program_does_not_have(program: str, cell: str) -> None:
+    problem = vector_problem(1, seed_program="a = b + 1\n")
+    assert feature_cell(evaluated(1, 0, program, (0.0,)), problem, (Feature.NOVELTY,), 4) == cell
+
+
+def test_syntax_depth_needs_python() -> None:
+    assert syntax_depth("x = 1") == 4
+    assert syntax_depth("x = f(g(1))  # é") == 6
+    assert syntax_depth("x = '\\d'") == 4  # an odd escape is no warning here
+
+
+@pytest.mark.parametrize(
+    "program", ["def", "\x00", "(" * 5000, "-" * 50_000 + "1", "\ud800", "x" + "+x" * 30_000, "a." * 20_000 + "b"]
+)
+def test_hostile_text_has_a_cell_like_any_other(program: str) -> None:
+    candidate = evaluated(1, 0, program, (0.0,))
+    cell = feature_cell(candidate, vector_problem(1), (Feature.DEPTH, Feature.NOVELTY), 8)
+    assert cell is not None
+    assert cell.startswith("depth:")

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from speciate.domain.arrays import FloatArray
+from speciate.domain.reward import pareto_front
 from speciate.search.selection import (
     SELECTIONS,
     best_weighted,
     deviations,
     epsilon_lexicase,
     lexicase,
+    pareto_tournament,
     random_scalarization,
     softmax,
 )
@@ -96,6 +98,25 @@ def test_softmax_has_boltzmanns_distribution() -> None:
     chances = np.exp(np.array([0.0, 1.0, 3.0]))
     assert_close(frequencies("softmax", points, weights), chances / chances.sum())
     assert softmax(points * 1e9, np.random.default_rng(0), weights) == 2
+
+
+def test_curiosity_prefers_newer_elites_by_rank() -> None:
+    points = np.array([[0.9], [0.1], [0.5], [0.2]])
+    assert_close(frequencies("curiosity", points), np.array([1 / 4, 1 / 3, 1 / 2, 1.0]) / (25 / 12))
+
+
+def test_a_tournament_of_all_chooses_from_the_front() -> None:
+    points = np.random.default_rng(2).random((12, 2))
+    front = set(np.flatnonzero(pareto_front(points)).tolist())
+    rng = np.random.default_rng(0)
+    assert {pareto_tournament(points, rng, EVEN, size=99) for _ in range(300)} == front
+
+
+def test_a_small_tournament_may_select_a_dominated_row_but_not_the_worst() -> None:
+    points = np.arange(6.0)[:, None]
+    seen = frequencies("pareto_tournament", points)
+    assert seen[0] == seen[1] == seen[2] == 0.0  # at least three of six stand above in any tournament of four
+    assert_close(seen[3:], np.array([1, 4, 10]) / 15)
 
 
 @pytest.mark.parametrize("name", SELECTIONS)

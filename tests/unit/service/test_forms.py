@@ -28,8 +28,8 @@ def test_fields_of_a_config_model_round_trip() -> None:
         sent = {field.name: field.value for field in fields if field.kind != "check" or field.value}
         assert read_values(kind.Config, "o.", sent) == {}
     islands = STRATEGIES["islands_map_elites"].Config
-    given = {"o.islands": "7", "o.features": "record", "o.crossover": "much"}
-    assert read_values(islands, "o.", given) == {"islands": 7, "features": ["record"], "crossover": "much"}
+    given = {"o.islands": "7", "o.features": "novelty", "o.crossover": "much"}
+    assert read_values(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
 
 
 def test_options_shown_for_another_strategy_are_dropped() -> None:
