@@ -9,14 +9,11 @@ for (const [name, fn] of Object.entries(api)) register({ moduleType: "apiMethod"
 register([
   require("plotly.js/src/traces/scatter"),
   require("plotly.js/src/traces/bar"),
-  require("plotly.js/src/traces/heatmap"),
   require("plotly.js/src/components/annotations"),
   require("plotly.js/src/components/selections"),
   require("plotly.js/src/components/shapes"),
-  require("plotly.js/src/components/grid"),
   require("plotly.js/src/components/errorbars"),
   require("plotly.js/src/components/colorscale"),
-  require("plotly.js/src/components/colorbar"),
   require("plotly.js/src/components/legend"), // after shapes, whose entries it shows
   require("plotly.js/src/components/fx"), // after the legend
   require("plotly.js/src/components/modebar"),
