@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from speciate.domain.data_files import content_of
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
@@ -43,13 +43,6 @@ INCLUDABLE: Final = frozenset({_DESCRIBES, _CONFIGURES, _SOLVES})
 """Reasons for leaving out a file that the user can overrule."""
 
 
-class FolderContent(NamedTuple):
-    """Files of a directory by path, and the reason for each file or folder left out."""
-
-    files: dict[str, str]
-    left_out: dict[str, str]
-
-
 def read_folder(
     folder: Path,
     needed: Sequence[str],
@@ -58,8 +51,8 @@ def read_folder(
     evaluator: str | None = None,
     include: Sequence[str] = (),
     alone: bool = False,
-) -> FolderContent:
-    """Return the contents of a directory's files, as for data files of a problem.
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the contents of a directory's files by path, as for data files of a problem, and why others are left out.
 
     Args:
         needed: Paths of required files, which must be texts.
@@ -70,7 +63,31 @@ def read_folder(
         alone: Take only files and folders that the evaluator names, itself or in modules that it names: a user's folder
             holds much that neither candidates nor models should see.
     """
-    if missing := [name for name in needed if not _exists(folder, name)]:
+    files, left_out, remaining = _read_needed(folder, needed), dict[str, str](), _MAX_ALL_BYTES
+    named = files[evaluator or needed[-1]]
+    patterns = _Patterns(include, _named_beside(folder, named) if alone else None)
+    for path in _walk(folder, named, needed, patterns, left_out):
+        included = patterns.match(path)
+        if path in needed:
+            continue
+        if path in without and not included:
+            if path in named:
+                left_out[path] = _CONFIGURES
+            continue
+        try:
+            files[path] = _read_further(folder, path, None if included else named, remaining)
+            remaining -= len(files[path])
+        except UnreadableError as error:
+            if included:
+                raise refused(folder, FieldError(str(error), file=path)) from None
+            left_out[path] = str(error)
+    if unused := patterns.unused:
+        raise NotFoundError(f"--include {unused[0]!r} matches no file in {folder}.", remedy="Name paths within it.")
+    return files, left_out
+
+
+def _read_needed(folder: Path, needed: Sequence[str]) -> dict[str, str]:
+    if missing := [name for name in needed if not os.path.lexists(folder / name)]:
         described = f"{folder} contains no {missing[0]}." if folder.is_dir() else f"{folder} is not a directory."
         raise NotFoundError(described, remedy=f"Name a directory with {' and '.join(needed)}.")
     texts = {}
@@ -79,13 +96,7 @@ def read_folder(
             texts[name] = read_plain(folder, name)
         except UnreadableError as error:
             raise refused(folder, FieldError(str(error), file=name)) from None
-    content = FolderContent(texts, {})
-    named = texts[evaluator or needed[-1]]
-    patterns = _Patterns(include, _named_beside(folder, named) if alone else None)
-    _add_further(content, folder, needed, without, named, patterns)
-    if unused := patterns.unused:
-        raise NotFoundError(f"--include {unused[0]!r} matches no file in {folder}.", remedy="Name paths within it.")
-    return content
+    return texts
 
 
 def _named_beside(folder: Path, text: str) -> set[str]:
@@ -99,30 +110,6 @@ def _named_beside(folder: Path, text: str) -> set[str]:
                 with suppress(UnreadableError):
                     texts.append(read_plain(folder, name))
     return named
-
-
-def _add_further(
-    content: FolderContent, folder: Path, needed: Sequence[str], without: Sequence[str], named: str, patterns: _Patterns
-) -> None:
-    """Add the files that are not required, or the reason for leaving one out; ``named`` is the evaluator's text."""
-    remaining = _MAX_ALL_BYTES
-    for path in _walk(folder, named, needed, patterns, content.left_out):
-        included = patterns.match(path)
-        if path in needed:
-            continue
-        if path in without and not included:
-            if path in named:
-                content.left_out[path] = _CONFIGURES
-            continue
-        try:
-            text = _read_further(folder, path, None if included else named, remaining)
-        except UnreadableError as error:
-            if included:
-                raise refused(folder, FieldError(str(error), file=path)) from None
-            content.left_out[path] = str(error)
-            continue
-        remaining -= len(text)
-        content.files[path] = text
 
 
 class _Patterns:
@@ -184,14 +171,6 @@ def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
     return InvalidInputError(f"{folder} cannot be imported: {field_error}.", field_errors=(field_error,))
 
 
-def _exists(folder: Path, name: str) -> bool:
-    try:
-        (folder / name).lstat()
-    except OSError:
-        return False
-    return True
-
-
 def _walk(
     folder: Path, named: str, needed: Sequence[str], patterns: _Patterns, left_out: dict[str, str]
 ) -> Iterator[str]:
@@ -218,29 +197,20 @@ def _walk(
                 )
             if entry.name.startswith((".", "__pycache__")):
                 continue
+            wanted = patterns.lead_into(path) or any(name.startswith(f"{path}/") for name in needed)
+            too_deep = f"is nested more than {_MAX_DEPTH} deep" if path.count("/") >= _MAX_DEPTH else None
             if entry.is_symlink() or not entry.is_dir():
                 yield path
-            elif not patterns.lead_into(path) and (reason := _why_not_within(path, named, needed)):
+            elif not wanted and (reason := too_deep or _why_hidden(path, named)):
                 left_out[path] = reason
             else:
                 pending.append(entry)
 
 
-def _why_not_within(path: str, named: str, needed: Sequence[str]) -> str | None:
-    """Return the reason for leaving out a folder, or None."""
-    if any(name.startswith(f"{path}/") for name in needed):
-        return None
-    if path.count("/") >= _MAX_DEPTH:
-        return f"is nested more than {_MAX_DEPTH} deep"
-    return _why_hidden(path, named)
-
-
 def _why_hidden(path: str, named: str) -> str | None:
     """Return the reason for hiding a published solution from candidates, or None if the evaluator names it."""
     name = path.rpartition("/")[2]
-    if _SOLUTION.fullmatch(name) and not _names(named, name):
-        return _SOLVES
-    return None
+    return _SOLVES if _SOLUTION.fullmatch(name) and not _names(named, name) else None
 
 
 def _names(text: str, name: str) -> bool:
