@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -35,9 +32,7 @@ from speciate.cli.runs.start import Estimate, confirm_estimate, parse_policies
 from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
-    from speciate.evolution.task import Evolution, Task
+    from speciate.evolution.task import Evolution
     from speciate.schema.estimates import RunEstimate
 
 app = command_group()
@@ -122,9 +117,16 @@ def evolve_command(
     confirm_budget(limits, yes=yes, as_json=as_json)
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
-    from speciate.evolution.task import Task
+    from speciate.evolution.task import Task, evolving
+    from speciate.settings import load_settings
 
     tracker = load_tracker(log) if log else None
+    scoring = output.console(stderr=True).status("Scoring the seed program …")
+
+    def confirm(estimate: RunEstimate) -> None:
+        scoring.stop()
+        confirm_estimate(estimate, yes=yes, as_json=as_json)
+
     problem = drop_none(
         maximize=maximize, minimize=minimize, targets=target, config=config, name=name, include=include
     ) | {"wall_s": wall_s, "memory_mb": memory_mb, "anyway": anyway}
@@ -138,51 +140,25 @@ def evolve_command(
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
         anew=new,
-        confirm=partial(confirm_estimate, yes=yes, as_json=as_json) if estimate else None,
+        confirm=confirm if estimate else None,
     )
-    with _evolving(ctx, task, data_dir, dashboard=dashboard) as evolution:
+    flags: dict[str, Any] = ctx.find_root().obj or {}
+    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
+    with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
+        scoring.stop()
         if as_json:
             output.print_json(evolution.run.record)
         else:
             _introduce(evolution, dashboard=dashboard)
-        code = watch_run(evolution.client, evolution.run, out, write=not no_out, as_json=as_json, tracker=tracker)
+        try:
+            code = watch_run(evolution.client, evolution.run, out, write=not no_out, as_json=as_json, tracker=tracker)
+        except KeyboardInterrupt:
+            if evolution.client.in_process:
+                output.print_note("The same command continues the run, too.")
+            raise
         if not (no_out or (as_json and out is None)):
             _write_front(evolution, out, evaluator, as_json=as_json)
     raise typer.Exit(ExitCode.OK if code is ExitCode.NOT_UNLOCKED and not target else code)
-
-
-@contextmanager
-def _evolving(ctx: typer.Context, task: Task, data_dir: Path | None, *, dashboard: bool) -> Iterator[Evolution]:
-    from speciate.evolution.task import evolving
-    from speciate.settings import load_settings
-
-    flags: dict[str, Any] = ctx.find_root().obj or {}
-    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
-    paused, project = False, flags.get(PROJECT_FLAG)
-    try:
-        with (
-            output.console(stderr=True).status("Scoring the seed program …") as status,
-            evolving(_interrupting(status, task), settings, project=project, dashboard=dashboard) as evolution,
-        ):
-            status.stop()
-            paused = evolution.client.in_process
-            yield evolution
-    except KeyboardInterrupt:
-        if paused:
-            output.print_note("Paused. The same command continues the run.")
-        raise
-
-
-def _interrupting(status: Status, task: Task) -> Task:
-    """Return the task with a question that ends the display of the status."""
-    if (confirm := task.confirm) is None:
-        return task
-
-    def ask(estimate: RunEstimate) -> None:
-        status.stop()
-        confirm(estimate)
-
-    return replace(task, confirm=ask)
 
 
 def _introduce(evolution: Evolution, *, dashboard: bool) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -89,32 +89,16 @@ def _error_without_details(response: httpx.Response) -> SpeciateError:
     return unexpected_response(response, f"status {status} without problem details")
 
 
-class JsonLinesReader(Generic[T]):
-    """Reads JSON Lines from the chunks of a stream, splitting at line feeds only."""
+def read_line(call: ApiCall[T], line: bytes, response: httpx.Response) -> T:
+    """Return the value of a line of JSON Lines.
 
-    def __init__(self, call: ApiCall[T]) -> None:
-        self._call = call
-        self._rest = b""
-
-    def feed(self, chunk: bytes, response: httpx.Response) -> Iterator[T]:
-        """Yield the values of the lines that a chunk completes.
-
-        Raises:
-            ConfigurationError: A line is not a value of the expected type.
-        """
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return (self._value(line, response) for line in lines if line.strip())
-
-    def finish(self, response: httpx.Response) -> Iterator[T]:
-        """Yield the value of a last line without a line feed. Raises as ``feed`` does."""
-        if self._rest.strip():
-            yield self._value(self._rest, response)
-
-    def _value(self, line: bytes, response: httpx.Response) -> T:
-        try:
-            return self._call.read(json.loads(line))
-        except (ValidationError, ValueError):
-            raise unexpected_response(response, "a line that is not such a record") from None
+    Raises:
+        ConfigurationError: It is not a value of the expected type.
+    """
+    try:
+        return call.read(json.loads(line))
+    except (ValidationError, ValueError):
+        raise unexpected_response(response, "a line that is not such a record") from None
 
 
 def unexpected_response(response: httpx.Response, what: str) -> errors.ConfigurationError:

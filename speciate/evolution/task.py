@@ -49,7 +49,6 @@ class Task:
     """Registered policies; without any policy, programs change at random."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``RunSpec``, among them ``budget``."""
-    labels: Mapping[str, Any] = field(default_factory=dict)
     confirm: Callable[[RunEstimate], None] | None = None
     """Receives an estimate before a new run starts, which then keeps it; raises if none is to start."""
     anew: bool = False
@@ -140,7 +139,7 @@ def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tu
     if task.confirm is not None:
         task.confirm(client.runs.estimate(version.id, policy, **fields))
         fields["estimate"] = True
-    return client.runs.create(version.id, policy, **fields, **task.labels), False
+    return client.runs.create(version.id, policy, **fields), False
 
 
 def _same_version(client: Client, problem: Converted) -> ProblemVersion | None:

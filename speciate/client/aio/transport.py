@@ -14,7 +14,7 @@ from httpx_sse import EventSource
 from speciate.client.calls import ApiCall, R
 from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection, should_retry
 from speciate.client.event_cursor import EventCursor, StreamBrokenError
-from speciate.client.responses import JsonLinesReader, raise_for_error, read_response
+from speciate.client.responses import raise_for_error, read_line, read_response
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
@@ -70,17 +70,18 @@ class AsyncRestTransport:
 
     async def lines(self, call: ApiCall[T]) -> AsyncIterator[T]:
         """Yield the values of a JSON Lines response as they arrive. Raises as ``send`` does."""
-        reader = JsonLinesReader(call)
+        rest = b""
         try:
             async with self._http.stream(**self.connection.arguments(call)) as response:
                 if not response.is_success:
                     await response.aread()
                 raise_for_error(response)
                 async for chunk in response.aiter_bytes():
-                    for value in reader.feed(chunk, response):
-                        yield value
-                for value in reader.finish(response):
-                    yield value
+                    *lines, rest = (rest + chunk).split(b"\n")  # line feeds only: texts may hold other separators
+                    for line in filter(bytes.strip, lines):
+                        yield read_line(call, line, response)
+                if rest.strip():
+                    yield read_line(call, rest, response)
         except httpx.RequestError as error:
             raise self.connection.unreachable(error) from error
 
