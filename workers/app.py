@@ -13,7 +13,7 @@ from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
 from speciate.training.installed import require_training
-from workers.composition import core_slots, counters, evaluator, leave_connections, remove_files, settings, stores
+from workers.composition import core_slots, evaluator, leave_connections, remove_files, settings, stores, worker
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.idle_exit import idle_exit
@@ -68,7 +68,7 @@ def _clean(**_: object) -> None:
 @signals.worker_shutdown.connect
 def _flush_telemetry(**_: object) -> None:
     """Send buffered counters and spans: a pool process exits without further notice."""
-    counters().close()
+    worker().counters.close()
     tracing.shutdown()
 
 

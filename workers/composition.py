@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Final
@@ -19,12 +19,17 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
+from speciate.messaging.replays import ReplayQueue
+from speciate.messaging.seed_checks import SeedChecks
 from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
+from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease, Queue
+from speciate.runs.evaluation import replay_evaluation
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
+from speciate.schema.candidates import CandidateDetail
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings, load_settings
 from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
@@ -79,10 +84,54 @@ class ClientPool:
         return client_pair[1]
 
 
-@cache
-def counters() -> WorkerCounters:
-    """Return the counters of this process; like ``stores``, never before a pool forks."""
-    return WorkerCounters(stores().redis)
+class UnitWorker:
+    """Executes work units in this process, which must not fork afterwards."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        evaluator: EvaluatorClient,
+        learner_for: Callable[[], Learner] | None = None,
+    ) -> None:
+        self._stores, self._evaluator = stores, evaluator
+        self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
+        self.counters = WorkerCounters(stores.redis)
+        self.keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)
+        self.executor = WorkExecutor(
+            work=stores.work,
+            signals=stores.signals,
+            evaluator=CountedEvaluator(evaluator, self.counters),
+            client_for=ClientPool(ClientContext.of(settings, stores.policy_keys.open), self.counters),
+            keep=self._keep,
+            count=self._count,
+            learner_for=learner_for,
+            immediate=is_immediate,
+        )
+
+    def replay(self, candidate: CandidateDetail) -> None:
+        """Score a candidate again without changing its run, and store the result for its page."""
+        context = self._stores.work.context(candidate.run_id)
+        evaluation = replay_evaluation(context, candidate, self._stores.work, self._evaluator)
+        ReplayQueue(self._stores.redis, self._stores.celery).record(candidate, context.problem.space.names, evaluation)
+
+    def check_seed(self, key: str, name: str, can: Callable[[Problem], bool]) -> None:
+        """Score the seed program of a problem for the request that waits for it; see ``SeedChecks.perform``."""
+        SeedChecks(self._stores.redis, self._stores.celery).perform(key, self._evaluator, worker=name, can=can)
+
+    @contextmanager
+    def _keep(self, lease: Lease) -> Iterator[None]:
+        """Renew a lease while its work is in progress, and list it if it is a long evaluation."""
+        with self.keeper.keep(lease), self._active.track(lease):
+            yield
+
+    def _extend(self, lease: Lease) -> bool:
+        self._active.renew(lease)
+        return self._stores.work.extend(lease)
+
+    def _count(self, lease: Lease, result: str, seconds: float) -> None:
+        self.counters.add(WORK, lease.kind.value, result)
+        self.counters.observe(WORK_SECONDS, lease.kind.value, values=[seconds])
 
 
 @cache
@@ -121,40 +170,9 @@ class LazyEvaluator:
 
 
 @cache
-def keeper() -> LeaseKeeper:
-    def extend(lease: Lease) -> bool:
-        active().renew(lease)
-        return stores().work.extend(lease)
-
-    return LeaseKeeper(extend, interval_s=settings().lease_s / 3)
-
-
-@cache
-def active() -> ActiveEvaluations:
-    return ActiveEvaluations(stores().redis, expiry_s=settings().lease_s)
-
-
-@contextmanager
-def keep(lease: Lease) -> Iterator[None]:
-    """Renew a lease while its work is in progress, and list it if it is a long evaluation."""
-    with keeper().keep(lease), active().track(lease):
-        yield
-
-
-@cache
-def executor() -> WorkExecutor:
-    work = stores().work
-    clients = ClientPool(ClientContext.of(settings(), stores().policy_keys.open), counters())
-    return WorkExecutor(
-        work=work,
-        signals=stores().signals,
-        evaluator=CountedEvaluator(LazyEvaluator(), counters()),
-        client_for=clients,
-        keep=keep,
-        count=count_unit,
-        learner_for=learner,
-        immediate=is_immediate,
-    )
+def worker() -> UnitWorker:
+    """Return the worker of this process; like ``stores``, never before a pool forks."""
+    return UnitWorker(settings(), stores(), LazyEvaluator(), learner)
 
 
 @cache
@@ -199,8 +217,3 @@ def fair_queue() -> FairQueue:
         slots=evaluate_workers().slots,
         can=lambda run_id: evaluator().can_evaluate(stores().work.context(run_id).problem),
     )
-
-
-def count_unit(lease: Lease, result: str, seconds: float) -> None:
-    counters().add(WORK, lease.kind.value, result)
-    counters().observe(WORK_SECONDS, lease.kind.value, values=[seconds])

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from workers.composition import keeper, remove_files, stores
+from workers.composition import remove_files, stores, worker
 
 _POOL_EXIT_S: Final = 3.0
 _CELERY_EXIT_S: Final = 1.0
@@ -61,7 +61,7 @@ class DrainCoordinator:
 
 def release_leases() -> int:
     """Release every lease of this process, so that another worker takes over at once; return how many."""
-    leases = keeper().leases()
+    leases = worker().keeper.leases()
     try:
         released = stores().work.expire_leases(leases) if leases else 0
     except SQLAlchemyError as error:

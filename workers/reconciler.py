@@ -6,10 +6,11 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import redis
 import sqlalchemy as sa
@@ -22,13 +23,13 @@ from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.ports.work import Queue
 from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.tournaments import TournamentStore
-from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
+from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED, WorkerCounters
 from speciate.storage.runs.store import UNENDED
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import beat, exclude_downtime, report_stalled
 from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
-from workers.composition import counters, settings, stores
+from workers.composition import settings, stores, worker
 from workers.retention import RetentionJob
 from workers.tournaments import TournamentController
 
@@ -80,7 +81,7 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
 
 def _one_pass(stores: Stores, *, busy: bool) -> None:
     if busy:
-        _recover(stores)
+        recover(stores, worker().counters)
         _tournaments.run(stores)
         _campaigns.run(stores)
     _report_stalls(stores)
@@ -91,8 +92,9 @@ def _one_pass(stores: Stores, *, busy: bool) -> None:
     )
 
 
-def _recover(stores: Stores) -> None:
-    report = stores.work.reconcile()
+def recover(stores: Stores, counters: WorkerCounters, runs: Sequence[UUID] | None = None) -> None:
+    """Return lost work of all runs, or those given, to the queue, and publish what changed."""
+    report = stores.work.reconcile(runs)
     for commit in report.commits:
         stores.signals.committed(commit)
     for family, count in (
@@ -101,7 +103,7 @@ def _recover(stores: Stores) -> None:
         (MESSAGES_RESENT, report.resent),
     ):
         if count:
-            counters().add(family, by=count)
+            counters.add(family, by=count)
     if report.retried or report.poisoned:
         _log.warning("reclaimed %d leases, abandoned %d work units", report.retried, report.poisoned)
     for commit in stores.evaluations.fail_lapsed():

@@ -10,19 +10,16 @@ from celery import Celery, current_task
 
 from speciate.messaging.broker import TASKS, send_work
 from speciate.messaging.replays import TASK as REPLAY
-from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
-from speciate.messaging.seed_checks import SeedChecks
 from speciate.ports.work import Queue, WorkKind, WorkRef
-from speciate.runs.evaluation import replay_evaluation
-from workers.composition import LazyEvaluator, evaluate_workers, evaluator, executor, fair_queue, stores
+from workers.composition import evaluate_workers, evaluator, fair_queue, stores, worker
 
 _ATTEMPTS: Final = 2
 _PASS_ON_S: Final = 0.2
 
 
 def perform(work_id: str) -> None:
-    executor().execute(UUID(work_id))
+    worker().executor.execute(UUID(work_id))
 
 
 def perform_evaluation(work_id: str) -> None:
@@ -33,7 +30,7 @@ def perform_evaluation(work_id: str) -> None:
         if unit is None:
             _pass_on(message_unit)
             return
-        if executor().execute(unit) or unit == message_unit:
+        if worker().executor.execute(unit) or unit == message_unit:
             return
         # Another worker has leased it.
 
@@ -55,14 +52,12 @@ def replay(candidate_id: str) -> None:
         time.sleep(_PASS_ON_S)
         opened.celery.send_task(REPLAY, args=[candidate_id], queue=Queue.EVALUATE.value, ignore_result=True)
         return
-    evaluation = replay_evaluation(context, candidate, opened.work, LazyEvaluator())
-    ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, evaluation)
+    worker().replay(candidate)
 
 
 def check_seed(key: str) -> None:
     """Score the seed program of a problem for the request that waits for it."""
-    checks = SeedChecks(stores().redis, stores().celery)
-    checks.perform(key, LazyEvaluator(), worker=current_task.request.hostname, can=evaluator().can_evaluate)
+    worker().check_seed(key, current_task.request.hostname, evaluator().can_evaluate)
 
 
 def register(app: Celery) -> None:

@@ -18,9 +18,9 @@ from speciate.domain.target import ClaimState
 from speciate.schema.base import Page
 from speciate.schema.candidates import (
     AdviceRecord,
+    ArchiveCell,
     CandidateDetail,
     CandidateRecord,
-    EliteRecord,
     RolloutDetail,
     RolloutRecord,
 )
@@ -91,9 +91,9 @@ def get_run_front(run_id: RunId, stores: StoresDep) -> Page[RankedCandidate]:
 
 
 @router.get("/archive")
-def get_run_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
+def get_run_archive(run_id: RunId, stores: StoresDep) -> Page[ArchiveCell]:
     """Return the elite of every cell, by island and cell."""
-    return Page[EliteRecord](items=stores.queries.archive(run_id))
+    return Page[ArchiveCell](items=stores.queries.archive(run_id))
 
 
 @router.get("/rollouts")

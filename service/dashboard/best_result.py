@@ -14,7 +14,7 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
 from speciate.domain.target import ClaimState
-from speciate.schema.candidates import CandidateDetail, CandidateRecord, EliteRecord
+from speciate.schema.candidates import CandidateDetail, CandidateRecord
 from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 
@@ -33,7 +33,7 @@ class BestResult:
     """The best candidate of a run; without a feasible one the candidate nearest to the unlock target."""
 
     problem: Problem
-    candidate: RankedCandidate | EliteRecord | None  # None before the first rewards
+    candidate: RankedCandidate | None  # None before the first rewards
     feasible: bool  # satisfies all constraints, and so is the best
     claims: Sequence[UnlockRecord]
     seed: Mapping[str, float]  # rewards of the seed program; empty without one

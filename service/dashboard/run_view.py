@@ -25,8 +25,8 @@ from speciate.domain.diagnosis import Fault
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
-from speciate.schema.candidates import AdviceRecord, CandidateDetail, EliteRecord, RolloutDetail
-from speciate.schema.runs import ActiveEvaluation, RankedCandidate, RunRecord
+from speciate.schema.candidates import AdviceRecord, ArchiveCell, CandidateDetail, RolloutDetail
+from speciate.schema.runs import ActiveEvaluation, RunRecord
 from speciate.schema.unlocks import UnlockRecord
 
 _MAX_CLAIMS: Final = 500
@@ -56,7 +56,7 @@ class RunView:
         return axes([self.population], self.x, self.y)
 
     @cached_property
-    def archive(self) -> tuple[EliteRecord, ...]:
+    def archive(self) -> tuple[ArchiveCell, ...]:
         return self.dashboard.stores.queries.archive(self.run.id)
 
     @cached_property
@@ -133,10 +133,11 @@ class RunView:
 
     @cached_property
     def best_result(self) -> BestResult:
-        best: RankedCandidate | EliteRecord | None = self.run.best
+        best = self.run.best
         if best is None and self.archive:
-            vectors = [tuple(elite.rewards[name] for name in self.problem.space.names) for elite in self.archive]
-            best = self.archive[self.problem.ranking.nearest(vectors)]
+            elites = [cell.elite for cell in self.archive]
+            vectors = [tuple(elite.rewards[name] for name in self.problem.space.names) for elite in elites]
+            best = elites[self.problem.ranking.nearest(vectors)]
         return BestResult(self.problem, best, self.run.best is not None, self.claims, self.seed, self.candidate)
 
     def candidate(self, number: int) -> CandidateDetail:

@@ -214,7 +214,7 @@ def require_free(directory: Path, run_id: UUID | None) -> None:
 
 def _why_none(run: RunHandle) -> str:
     """Return a sentence about the nearest candidate of a run without a feasible one."""
-    elites = run.archive()
+    elites = [cell.elite for cell in run.archive()]
     none = f"run {run.id} has no feasible candidate"
     if not elites:
         return f"{none}: {run.record.no_result or f'none of its {run.record.candidates:,} candidates has rewards'}."

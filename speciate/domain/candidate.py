@@ -2,9 +2,9 @@
 
 A completion gives a ``Proposal``, its program an ``Evaluation``, and both together are a ``Candidate``, which the store
 writes. Strategies and prompts receive the ``Individual`` of a candidate. What the REST API shows of it is in
-``speciate.schema``: ``RankedCandidate`` in a run's record and front, ``CandidateRecord`` in lists, ``CandidateDetail``
-with its texts, ``EliteRecord`` in the archive, ``ProposalRecord`` and ``ShownProgram`` for proposers outside the
-service, and ``RolloutAnswer`` for trainers.
+``speciate.schema``: ``RankedCandidate`` in a run's record, front and archive, ``CandidateRecord`` in lists,
+``CandidateDetail`` with its texts, ``ProposalRecord`` and ``ShownProgram`` for proposers outside the service, and
+``RolloutAnswer`` for trainers.
 """
 
 from __future__ import annotations

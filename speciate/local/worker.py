@@ -6,8 +6,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, cast
@@ -23,27 +23,18 @@ from speciate.domain.known_languages import LANGUAGE_PROGRAMS
 from speciate.local.ownership import FOLDER, OwnRuns, take_left_behind
 from speciate.local.sandbox import LocalSandbox
 from speciate.local.slots import ThreadSlots
-from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.memory import MemoryRedis
 from speciate.messaging.presence import WORKER_KEY_PREFIX
 from speciate.messaging.replays import TASK as REPLAY
-from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
-from speciate.messaging.seed_checks import SeedChecks
-from speciate.policies import is_immediate
-from speciate.policies.kind import ClientContext
-from speciate.ports.work import Commit, Lease, Queue, WorkKind, WorkRef
-from speciate.runs.evaluation import replay_evaluation
-from speciate.runs.executor import LeaseKeeper, WorkExecutor
+from speciate.ports.work import Commit, Queue, WorkKind, WorkRef
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
-from speciate.storage.metrics.counters import LEASES_EXPIRED, POISONED, WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.stores import Messages, Stores, open_stores
 from speciate.storage.work.reconciler import abandon
-from workers.composition import ClientPool
-from workers.metrics import CountedEvaluator
-from workers.reconciler import pause_when_full
+from workers.composition import UnitWorker
+from workers.reconciler import pause_when_full, recover
 
 _PASS_S: Final = 1.0
 _DRAIN_S: Final = 3.0
@@ -108,9 +99,6 @@ class LocalWorker:
     def __init__(self, settings: Settings, stores: Stores, signals: LocalSignals, sandbox: LocalSandbox) -> None:
         self._settings, self._stores, self._signals = settings, stores, signals
         self._folder = settings.data_dir / FOLDER
-        self._counters = WorkerCounters(stores.redis)
-        self._active = ActiveEvaluations(stores.redis, expiry_s=settings.lease_s)
-        self._keeper = LeaseKeeper(self._extend, interval_s=settings.lease_s / 3)
         self._sandbox = sandbox
         nice = settings.work_nice
         self._generate = ThreadSlots("generate", settings.generate_slots, nice=nice)
@@ -144,12 +132,12 @@ class LocalWorker:
         self._pause(self._signals.own.ids, reason)
         deadline = time.monotonic() + min(self._settings.drain_s, _DRAIN_S)
         if not (self._evaluate.join(deadline) and self._generate.join(deadline)):
-            self._keeper.interrupt()
+            self._worker.keeper.interrupt()
             self._generate.join(time.monotonic() + _INTERRUPTION_S)
             with suppress(SQLAlchemyError):  # they expire
-                self._stores.work.expire_leases(self._keeper.leases())
+                self._stores.work.expire_leases(self._worker.keeper.leases())
                 self._stores.work.reconcile(self._signals.own.ids)  # whoever resumes the runs finds their units ready
-        self._counters.close()
+        self._worker.counters.close()
         self._sandbox.close()
 
     def _pause(self, run_ids: Sequence[UUID], reason: str) -> None:
@@ -163,29 +151,8 @@ class LocalWorker:
                 _log.warning("run %s could not be paused: %s", run_id, error)
 
     @cached_property
-    def _executor(self) -> WorkExecutor:
-        return WorkExecutor(
-            work=self._stores.work,
-            signals=self._signals,
-            evaluator=CountedEvaluator(self._sandbox, self._counters),
-            client_for=ClientPool(ClientContext.of(self._settings, self._stores.policy_keys.open), self._counters),
-            keep=self._keep,
-            count=self._count,
-            immediate=is_immediate,
-        )
-
-    @contextmanager
-    def _keep(self, lease: Lease) -> Iterator[None]:
-        with cast("AbstractContextManager[None]", self._keeper.keep(lease)), self._active.track(lease):
-            yield
-
-    def _extend(self, lease: Lease) -> bool:
-        self._active.renew(lease)
-        return self._stores.work.extend(lease)
-
-    def _count(self, lease: Lease, result: str, seconds: float) -> None:
-        self._counters.add(WORK, lease.kind.value, result)
-        self._counters.observe(WORK_SECONDS, lease.kind.value, values=[seconds])
+    def _worker(self) -> UnitWorker:
+        return UnitWorker(self._settings, self._stores, self._sandbox)
 
     def _send(self, ref: WorkRef) -> None:
         """Queue a unit unless it waits already."""
@@ -198,7 +165,7 @@ class LocalWorker:
 
     def _execute(self, work_id: UUID) -> None:
         self._waiting.discard(work_id)
-        self._executor.execute(work_id)
+        self._worker.executor.execute(work_id)
 
     def _send_task(self, name: str, argument: str) -> None:
         perform = {REPLAY: self._replay, CHECK_SEED: self._check_seed}[name]
@@ -206,14 +173,11 @@ class LocalWorker:
 
     def _replay(self, candidate_id: str) -> None:
         candidate = self._stores.queries.candidate(UUID(candidate_id))
-        context = self._stores.work.context(candidate.run_id)
-        evaluation = replay_evaluation(context, candidate, self._stores.work, self._sandbox)
-        ReplayQueue(self._stores.redis, self._stores.celery).record(candidate, context.problem.space.names, evaluation)
+        self._worker.replay(candidate)
         self._signals.wake(candidate.run_id)
 
     def _check_seed(self, key: str) -> None:
-        checks = SeedChecks(self._stores.redis, self._stores.celery)
-        checks.perform(key, self._sandbox, worker="local", can=self._sandbox.sandbox().can_evaluate)
+        self._worker.check_seed(key, "local", self._sandbox.sandbox().can_evaluate)
 
     def _open(self) -> None:
         with suppress(RuntimeError):  # started before
@@ -250,10 +214,5 @@ class LocalWorker:
         self.recover()
         if not (own := self._signals.own.ids):
             return
-        report = self._stores.work.reconcile(own)
-        for commit in report.commits:
-            self._signals.committed(commit)
-        for family, count in ((LEASES_EXPIRED, report.retried), (POISONED, report.poisoned)):
-            if count:
-                self._counters.add(family, by=count)
+        recover(self._stores, self._worker.counters, own)
         pause_when_full(self._stores, self._settings.data_dir, self._settings.min_free_bytes)

@@ -1,4 +1,4 @@
-"""Records of candidates, rollouts, advice and elites."""
+"""Records of candidates, rollouts, advice and the archive."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from speciate.domain.candidate import CandidateStatus, FailureKind
 from speciate.domain.policy import PolicyRole
 from speciate.schema.base import Record
+from speciate.schema.runs import RankedCandidate
 
 
 class CandidateRecord(Record):
@@ -206,14 +207,10 @@ class AdviceRecord(Record):
     created_at: datetime | None = None
 
 
-class EliteRecord(Record):
-    """The candidate that holds a cell of the archive."""
+class ArchiveCell(Record):
+    """A cell of the archive with the candidate that holds it."""
 
     island: int
     cell: str
-    number: int
-    candidate_id: UUID
     fitness: float
-    rewards: dict[str, float]
-    targets: tuple[str, ...] = ()
-    """Names of the targets that it meets, without refuted ones."""
+    elite: RankedCandidate

@@ -23,7 +23,7 @@ def worker(monkeypatch):
     work = SimpleNamespace(context=lambda run_id: SimpleNamespace(problem=run_id))
     others = SimpleNamespace(can_evaluate=lambda problem: problem == run and found.others_can)
     monkeypatch.setattr(tasks, "fair_queue", lambda: queue)
-    monkeypatch.setattr(tasks, "executor", lambda: SimpleNamespace(execute=execute))
+    monkeypatch.setattr(tasks, "worker", lambda: SimpleNamespace(executor=SimpleNamespace(execute=execute)))
     monkeypatch.setattr(tasks, "evaluate_workers", lambda: others)
     monkeypatch.setattr(tasks, "stores", lambda: SimpleNamespace(work=work, celery=None))
     monkeypatch.setattr(tasks, "send_work", lambda _, ref: found.sent.append(ref))

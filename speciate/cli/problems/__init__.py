@@ -268,7 +268,7 @@ def save(
 
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        problem = with_ranges_of(run.problem().definition, [elite.rewards for elite in run.archive()])
+        problem = with_ranges_of(run.problem().definition, [cell.elite.rewards for cell in run.archive()])
     hint = f"Next: speciate problems check {directory}, then speciate problems add {directory}"
     _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint, as_json=as_json)
 

@@ -168,9 +168,9 @@ class AsyncRunHandle:
         records = await self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
         return Front(records)
 
-    async def archive(self) -> tuple[schema.candidates.EliteRecord, ...]:
+    async def archive(self) -> tuple[schema.candidates.ArchiveCell, ...]:
         """Return the elite of every cell."""
-        return await self._transport.send(get_list(f"{self._path}/archive", schema.candidates.EliteRecord))
+        return await self._transport.send(get_list(f"{self._path}/archive", schema.candidates.ArchiveCell))
 
     def rollouts(self) -> AsyncIterator[schema.candidates.RolloutRecord]:
         """Yield rollouts without their texts, newest first."""

@@ -15,9 +15,9 @@ from speciate.domain.errors import NotFoundError
 from speciate.runs.payloads import read_proposals
 from speciate.schema.base import Page
 from speciate.schema.candidates import (
+    ArchiveCell,
     CandidateDetail,
     CandidateRecord,
-    EliteRecord,
     RolloutAnswer,
 )
 from speciate.schema.runs import RankedCandidate
@@ -126,15 +126,12 @@ class CandidateQueries(Store):
         rows = self._rows(SQL.programs, {"run_id": run_id, "numbers": list(numbers)})
         return {row.number: row.program for row in rows}
 
-    def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
-        """Return the elite of every cell, by island and cell."""
+    def archive(self, run_id: UUID) -> tuple[ArchiveCell, ...]:
+        """Return every cell with its elite, by island and cell."""
         scoring = self._scoring(run_id)
-        rows = self._rows(SQL.archive, {"run_id": run_id})
         return tuple(
-            EliteRecord.model_validate(
-                row._asdict() | {"rewards": scoring.by_name(row.rewards), "targets": scoring.named(row.met)}
-            )
-            for row in rows
+            ArchiveCell(island=row.island, cell=row.cell, fitness=row.fitness, elite=scoring.ranked(row))
+            for row in self._rows(SQL.archive, {"run_id": run_id})
         )
 
     def export(self, run_id: UUID) -> Iterator[CandidateDetail]:

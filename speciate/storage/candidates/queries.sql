@@ -43,7 +43,7 @@ WHERE run_id = :run_id AND number = ANY(:numbers)
 SELECT number, program FROM candidates WHERE run_id = :run_id AND number = ANY(:numbers)
 
 -- archive: The elite of every cell.
-SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id AS candidate_id, c.targets & ~c.refuted AS met
+SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id, c.scalar, c.targets & ~c.refuted AS met
 FROM elites e JOIN candidates c ON c.run_id = e.run_id AND c.number = e.number
 WHERE e.run_id = :run_id ORDER BY e.island, e.cell
 

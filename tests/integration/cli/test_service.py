@@ -325,7 +325,7 @@ def test_the_python_client(ready: Cli, url: str) -> None:
         events = list(run.watch())
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert run.wait().state is RunState.COMPLETED
-        assert {candidate.id for candidate in run.front()} <= {elite.candidate_id for elite in run.archive()}
+        assert {candidate.id for candidate in run.front()} <= {cell.elite.id for cell in run.archive()}
         detail = client.rollout(next(run.rollouts()).id)
         assert detail.run_id == run.id
         with pytest.raises(NotFoundError):

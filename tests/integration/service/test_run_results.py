@@ -127,11 +127,11 @@ def test_front_and_archive(lab: Lab) -> None:
     lab.work()
     archive = lab.api.get(f"{run}/archive").json()["items"]
     front = lab.api.get(f"{run}/front").json()["items"]
-    largest = max(archive, key=lambda elite: elite["rewards"]["x"])
+    largest = max((cell["elite"] for cell in archive), key=lambda elite: elite["rewards"]["x"])
     assert [found["number"] for found in front] == [largest["number"]]  # a larger x always has a smaller y here
     assert lab.api.get(run).json()["best"] == front[0]
     assert {"half", "both"} == set(front[0]["targets"])
-    assert {elite["number"] for elite in archive if elite["cell"] == "target:both/even"} == {largest["number"]}
+    assert {cell["elite"]["number"] for cell in archive if cell["cell"] == "target:both/even"} == {largest["number"]}
 
 
 def test_rollouts_have_prompts(lab: Lab) -> None:

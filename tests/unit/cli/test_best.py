@@ -231,9 +231,16 @@ def test_without_a_feasible_candidate_the_nearest_and_what_it_lacks(cli: Cli, se
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
     radius = Objective(name="radius", range=(0.0, 10.0))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(objectives=(radius, OVERLAP))))
-    elite = {"island": 0, "cell": "c", "candidate_id": str(RUN), "fitness": 1.0}
-    elites = [elite | {"number": n, "rewards": {"radius": 3.0, "overlap": by}} for n, by in ((3, 0.5), (4, 0.25))]
-    service.on("GET", f"/v1/runs/{RUN}/archive", page(*elites), page(*elites), page())
+    cells = [
+        {
+            "island": 0,
+            "cell": "c",
+            "fitness": 1.0,
+            "elite": {"id": str(RUN), "number": number, "rewards": {"radius": 3.0, "overlap": by}, "targets": []},
+        }
+        for number, by in ((3, 0.5), (4, 0.25))
+    ]
+    service.on("GET", f"/v1/runs/{RUN}/archive", page(*cells), page(*cells), page())
     lacking = f"run {RUN} has no feasible candidate. The nearest is candidate 4: overlap must be <= 0, is 0.25."
     outcome = cli("best", RUN)
     assert (outcome.code, outcome.out) == (ExitCode.NOT_FOUND, "")
