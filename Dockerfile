@@ -10,6 +10,7 @@ COPY service service
 COPY workers workers
 COPY evaluators evaluators
 COPY migrations migrations
+COPY docs docs
 # Python files are compiled here, because the image is read-only at run time. This stage keeps what no process needs:
 # embedded servers, pip and the tests of packages.
 RUN python -m venv /opt/venv \

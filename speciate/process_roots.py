@@ -20,6 +20,12 @@ FOLDER: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else Path(__file__).resolve().pa
 """Folder that holds the process roots."""
 
 
+_DOCS_IN_WHEEL: Final = Path(__file__).resolve().parent / "_docs"
+
+DOCS: Final = _DOCS_IN_WHEEL if FOLDER == _IN_WHEEL else FOLDER / "docs"
+"""Folder that holds the guides."""
+
+
 def make_importable() -> None:
     """Put the process roots on this interpreter's path; a checkout's editable install has them there already."""
     if FOLDER == _IN_WHEEL and str(FOLDER) not in sys.path:

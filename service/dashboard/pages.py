@@ -35,16 +35,17 @@ HEADERS: Final = {
     "Vary": "Accept, Accept-Encoding, Cookie",
 }
 NAVIGATION: Final = (
-    ("/", "Activity", "activity"),
-    ("/runs", "Runs", "runs"),
-    ("/problems", "Problems", "problems"),
-    ("/policies", "Policies", "policies"),
-    ("/unlocks", "Unlocks", "unlocks"),
-    ("/tournaments", "Tournaments", "tournaments"),
-    ("/campaigns", "Campaigns", "campaigns"),
-    ("/workers", "Workers", "workers"),
-    ("/access", "Access", "access"),
+    ("/", "Activity", "concepts/dashboard"),
+    ("/runs", "Runs", "concepts/how-a-run-ends"),
+    ("/problems", "Problems", "howto/write-evaluators"),
+    ("/policies", "Policies", "howto/serve-policies"),
+    ("/unlocks", "Unlocks", "concepts/dashboard"),
+    ("/tournaments", "Tournaments", "concepts/tournaments"),
+    ("/campaigns", "Campaigns", "concepts/campaigns"),
+    ("/workers", "Workers", "howto/operate"),
+    ("/access", "Access", "howto/manage-access"),
 )
+"""Path, name and guide of the pages."""
 _MIN_COMPRESSED: Final = 1000
 _HTML: Final = "text/html; charset=utf-8"
 _FLUSH: Final = Markup("<!-- flush -->")

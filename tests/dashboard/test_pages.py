@@ -68,7 +68,10 @@ PAGES = {
     "campaign": "/campaigns/{campaign}",
     "workers": "/workers",
     "access": "/access",
-    "docs": "/docs",
+    "docs": "/docs/api",
+    "guides": "/docs",
+    "guide": "/docs/concepts/how-a-run-ends",
+    "guide-reference": "/docs/reference/cli",
 }
 # Interactive elements that the keyboard does not reach or that show no focus.
 _WITHOUT_FOCUS = """() => [
@@ -102,13 +105,38 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
 
 
 def test_swagger_ui_renders_with_our_colours_and_is_accessible(visitor: Visitor) -> None:
-    assert visitor.go("/docs") == 200
+    assert visitor.go("/docs/api") == 200
     visitor.page.locator(".opblock").last.wait_for()
     assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert_accessible(visitor.page)
     visitor.page.keyboard.press("Tab")
     assert visitor.page.evaluate(_WITHOUT_FOCUS) == []
-    expect(visitor.page.get_by_role("link", name="REST API")).to_have_attribute("href", "/docs")
+    expect(visitor.page.get_by_role("link", name="REST API")).to_have_attribute("href", "/docs/api")
+
+
+def test_pages_link_their_guide_and_guides_link_each_other(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        for name in PAGES:
+            text = http.get(path_of(name, site)).text
+            for guide in set(re.findall(r'href="(/docs[^"#]*)', text)):
+                assert http.get(guide).status_code == 200, (name, guide)
+        assert 'href="/docs/concepts/tournaments">About this page' in http.get("/tournaments").text
+        tutorial = http.get("/docs/tutorial").text
+    assert 'href="/docs/glossary"' in tutorial
+    assert ".md" not in "".join(re.findall(r'href="[^"]*"', tutorial))
+
+
+def test_all_entries_of_the_menu_are_reached_on_a_phone(browser: Browser, site: Site) -> None:
+    with visiting(browser.new_context(viewport={"width": 390, "height": 844}), site.url) as phone:
+        phone.go("/runs")
+        phone.page.get_by_role("button", name="Menu").click()
+        entries = phone.page.get_by_role("navigation", name="Main").get_by_role("link")
+        assert entries.all_inner_texts()[-1] == "Access"
+        for entry in entries.all():
+            expect(entry).to_be_in_viewport()
+        assert_accessible(phone.page)
+        entries.get_by_text("Tournaments").click()
+        expect(phone.page).to_have_url(f"{site.url}/tournaments")
 
 
 def test_activity_tables_and_run_filters_fit_a_small_screen(visitor: Visitor, site: Site) -> None:

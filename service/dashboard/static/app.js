@@ -22,10 +22,6 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
   themed();
 
-  // On a phone the navigation is wider than the screen: scroll to the current entry.
-  const here = one(".side [aria-current]");
-  if (here && innerWidth < 960) here.closest(".side").scrollLeft = here.offsetLeft - innerWidth / 3;
-
   // Filters submit on change.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
   for (const select of all("select[data-resend]")) {

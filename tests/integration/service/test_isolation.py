@@ -190,7 +190,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
             "token_id": [str(owner.id)],
             "webhook_id": [str(hook.id)],
             "text": ["program"],
-            "chart": ["standings"],
+            "chart": ["reached"],
             "verb": ["pause"],
         },
         "/problems": {"name": [str(problem), f"{MARK}-problem", f"{MARK}-problem@1"]},
@@ -202,6 +202,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
         "/access": {"name": [f"{MARK}-project"]},
         "/runs": {"name": ["population"]},
         "/compare": {"name": ["curves", "fronts"]},
+        "/docs": {"name": ["tutorial"]},
     }
     secrets = {
         MARK,
@@ -219,7 +220,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
 def filled(world: World, path: str) -> list[str]:
     """Return a path with its parameters filled in, in every known way."""
     found = [path]
-    for name in re.findall(r"{(\w+)}", path):
+    for name in re.findall(r"{(\w+)}", path := path.replace(":path}", "}")):
         of_path = "/" + path.removeprefix("/v1").split("/")[1]
         values = world.fills.get(of_path, {}).get(name) or world.fills[""].get(name)
         assert values, f"{path}: unknown parameter {{{name}}}. Add its values to this file to test the route."

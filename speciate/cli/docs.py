@@ -1,0 +1,29 @@
+"""``speciate docs``: the guides, shown by a running service or as files."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import client, command_group, examples
+from speciate.domain.errors import SpeciateError
+from speciate.process_roots import DOCS
+
+app = command_group()
+
+
+@app.command("docs", epilog=examples("speciate docs"))
+def docs(ctx: typer.Context) -> None:
+    """Open the documentation in a browser and print its address; without a service, print the folder of its files."""
+    try:
+        with client(ctx) as service:
+            address = "" if service.in_process else f"{service.url}/docs"
+            if address:
+                service.ready()
+    except SpeciateError:
+        address = ""
+    output.print_line(address or str(DOCS))
+    if address:
+        webbrowser.open(address)
