@@ -39,8 +39,6 @@ class Tier(Protocol):
     """Folder that ``setup`` creates and ``cleanup`` removes; the worker removes it if the supervisor was
     killed. Empty if there is none. Never a shared folder such as TMPDIR."""
 
-    def precompute(self, order: SpawnRequest) -> None: ...
-
     def fork(self) -> int:
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
         ...

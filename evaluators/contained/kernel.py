@@ -14,7 +14,6 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 
-_ANY_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 
@@ -70,15 +69,6 @@ def fork_apart() -> int:
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     if _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) < 0:
         _checked(-1, f"mount {target}")
-
-
-def wait(pid: int, status: int, usage: int) -> None:
-    """Wait for a child to end; the kernel writes its status and usage to these addresses and to no other place."""
-    call("wait4", pid, status, 0, usage)
-
-
-def childless() -> bool:
-    return bool(_syscall(number("waitid"), 0, 0, 0, _ANY_ENDED, 0) < 0)
 
 
 def out_of_the_way(fd: int) -> int:

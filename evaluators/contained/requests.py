@@ -6,11 +6,9 @@ The worker sends a zygote its configuration and requests for supervisors, each w
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from .meter import Exceeded
 from .seccomp import SyscallPolicy
 
 MESSAGE_BYTES = 1 << 16
@@ -21,17 +19,7 @@ STOP = b"-"  # stop the process
 HELLO = b"*"  # a supervisor's first message: its process id in its own namespace
 ERROR = b"!"  # a supervisor cannot serve: the reason
 READY = b"+"  # a process is ready for its program: the name of its folder, if it has one
-EXIT = b"="  # a ``REPORT``, then JSON if several processes ran: usage of what was left running, and of what was seen
-
-REPORT = struct.Struct("=cBi5q104x")
-"""``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and
-microseconds, peak memory in KiB, and numbers that are not used."""
-
-ENDED = 1
-"""Flag: the process ended by itself."""
-
-FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8, Exceeded.CPU: 16}
-"""Flag of the limit that it exceeded."""
+EXIT = b"="  # JSON: ``status``, ``cpu_s`` and ``memory_kib``, whether it ``ended`` by itself, the limit it ``exceeded``
 
 
 @dataclass(frozen=True, slots=True)

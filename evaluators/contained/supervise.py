@@ -9,6 +9,7 @@ Forking makes the kernel copy every page that the supervisor writes to afterward
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -21,8 +22,8 @@ from . import kernel
 from .bounds import Bounds
 from .enter import CHANNEL_FD, CONTROL_FD, Tier, enter
 from .meter import Exceeded
-from .requests import ENDED, ERROR, FLAGS, HELLO, SpawnRequest
-from .sweep import report, sweep
+from .requests import ERROR, EXIT, HELLO, SpawnRequest
+from .sweep import sweep
 
 _WATCH_MS = 20
 
@@ -76,11 +77,10 @@ def _run(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.soc
     os.closerange(0, CONTROL_FD)
     for fd in cgroup:
         os.close(fd)
-    flags = _wait(pid, bounds, grouped=bool(cgroup))
-    others = sweep(pid, bounds.seen)
+    ended, exceeded = _wait(pid, bounds, grouped=bool(cgroup))
+    usage = sweep(pid, bounds.seen)
     tier.cleanup()
-    with contextlib.suppress(OSError):  # the worker is gone
-        connection.send(bytes(report(flags)) + others)
+    _send(connection, EXIT + json.dumps({**usage, "ended": ended, "exceeded": exceeded.value}).encode())
 
 
 def _send(connection: socket.socket, message: bytes) -> None:
@@ -88,8 +88,11 @@ def _send(connection: socket.socket, message: bytes) -> None:
         connection.send(message)
 
 
-def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> int:
-    """Wait until the process ends, exceeds a limit or is stopped; ``grouped`` if a control group limits its memory."""
+def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> tuple[bool, Exceeded]:
+    """Wait until the process ends, exceeds a limit or is stopped; return whether it ended, and the limit.
+
+    ``grouped`` is True if a control group limits its memory.
+    """
     pidfd = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -98,7 +101,7 @@ def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> int:
         every_ms = _WATCH_MS if bounds.watched(memory=not grouped) else None
         while not (ready := poll.poll(every_ms)):
             if (exceeded := bounds.exceeded(memory=not grouped)) is not Exceeded.NOTHING:
-                return FLAGS[exceeded]
-        return ENDED if ready[0][0] == pidfd else 0
+                return False, exceeded
+        return ready[0][0] == pidfd, Exceeded.NOTHING
     finally:
         os.close(pidfd)

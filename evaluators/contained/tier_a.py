@@ -56,22 +56,11 @@ class NamespaceTier:
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
-        self._memory = ""
         self._filters = {
             syscall_policy: Filter(template(syscall_policy, changes=True, open_flags=False))
             for syscall_policy in SyscallPolicy
         }
-        self._kept: dict[str, int] = {}
-        self._folders = self._rules = -1
-
-    def precompute(self, order: SpawnRequest) -> None:
-        no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
-        self._tmp_flags = _FLAGS | no_exec
-        self._tmp_size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
-        self._memory = _meminfo(order.memory_bytes)
-        look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
-        change = landlock.CHANGE | landlock.TRUNCATE
-        self._rights = {"/": look, "/dev/null": look | landlock.WRITE_FILE, _TMP: look | change}
+        self._rules = -1
 
     def fork(self) -> int:
         return kernel.fork_apart()
@@ -84,25 +73,33 @@ class NamespaceTier:
         _write("/proc/self/gid_map", f"{_USER} {group} 1")
         kernel.set_dumpable(False)
         # Held, because the file systems below cover them.
-        self._kept = {path: _hold(path) for path in self._kept_paths}
-        self._folders = _hold(FOLDERS)
+        kept = {path: _hold(path) for path in self._kept_paths}
+        folders = _hold(FOLDERS)
         kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount("none", FOLDERS, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
         kernel.mount("none", _OWN, "tmpfs", _FLAGS, "size=4k")
-        _write(MEMORY, self._memory)
+        _write(MEMORY, _meminfo(order.memory_bytes))
         kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
-        kernel.mount("none", _TMP, "tmpfs", self._tmp_flags, self._tmp_size)
-        for path, fd in self._kept.items():
+        no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
+        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
+        kernel.mount("none", _TMP, "tmpfs", _FLAGS | no_exec, size)
+        for path, fd in kept.items():
             Path(path).mkdir(parents=True)
             os.fchdir(fd)  # a name for what is covered, without /proc
             kernel.mount(".", path, "", kernel.MS_BIND | kernel.MS_REC)
         if order.folder:
             Path(_TMP + _SHARED).mkdir()
-            os.fchdir(self._folders)
+            os.fchdir(folders)
             kernel.mount(f"{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)
         os.chdir(_TMP)
         if self._abi:
-            self._rules = landlock.ruleset(self._abi, self._rights)
+            look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
+            rights = {
+                "/": look,
+                "/dev/null": look | landlock.WRITE_FILE,
+                _TMP: look | landlock.CHANGE | landlock.TRUNCATE,
+            }
+            self._rules = landlock.ruleset(self._abi, rights)
 
     def isolate(self, order: SpawnRequest) -> None:
         tasks = order.tasks + 1  # includes the supervisor: same user and namespace

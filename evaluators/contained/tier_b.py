@@ -51,13 +51,7 @@ class LandlockTier:
             away = {os.path.realpath(path) for path in hidden}
             paths = [each for path in readable for each in landlock.beside(os.path.realpath(path), away)]
             landlock.restrict(self._abi, dict.fromkeys([*paths, *own], landlock.READ_FILE), only=landlock.READ_FILE)
-        self._folder = ""
-        self._rules = self._rules_with("")
-
-    def precompute(self, order: SpawnRequest) -> None:
-        if order.folder != self._folder:
-            os.close(self._rules)
-            self._folder, self._rules = order.folder, self._rules_with(order.folder)
+        self._rules = -1
 
     def fork(self) -> int:
         return os.fork()
@@ -67,6 +61,8 @@ class LandlockTier:
         if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
         os.chdir(order.folder or "/")
+        folder = {order.folder: landlock.READ} if order.folder else {}
+        self._rules = kernel.out_of_the_way(landlock.ruleset(self._abi, self._readable | folder))
 
     def isolate(self, _: SpawnRequest) -> None:
         if self._own_user:
@@ -80,10 +76,6 @@ class LandlockTier:
         self._filter.install()
 
     def cleanup(self) -> None: ...
-
-    def _rules_with(self, folder: str) -> int:
-        paths = self._readable | ({folder: landlock.READ} if folder else {})
-        return kernel.out_of_the_way(landlock.ruleset(self._abi, paths))
 
 
 def open_tier(boot: BootMessage) -> LandlockTier:

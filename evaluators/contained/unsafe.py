@@ -26,8 +26,6 @@ class UnsafeTier:
     def __init__(self) -> None:
         self.folder = ""
 
-    def precompute(self, order: SpawnRequest) -> None: ...
-
     def fork(self) -> int:
         return os.fork()
 

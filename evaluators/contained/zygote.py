@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,18 +40,13 @@ def main(fd: int) -> NoReturn:
     tier = _get_ready(requests)
     warm, meter = Footprint.current(), Meter()
 
-    @lru_cache(maxsize=1)  # all requests for one problem are equal
-    def understand(data: bytes) -> tuple[SpawnRequest, Bounds]:
-        order = SpawnRequest.decode(data)
-        tier.precompute(order)
-        return order, Bounds(order, warm, meter, threads=not tier.bounds_threads)
-
     while True:
         data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
         if not data:
             os._exit(0)
         try:
-            order, bounds = understand(data)
+            order = SpawnRequest.decode(data)
+            bounds = Bounds(order, warm, meter, threads=not tier.bounds_threads)
             pid = tier.fork()
         except OSError as error:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fds[0])) as connection:

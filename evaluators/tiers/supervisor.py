@@ -16,14 +16,12 @@ from dataclasses import replace
 
 from evaluators.channel import ENVELOPE_BYTES
 from evaluators.contained.direct_channel import CLOCK_BYTES
+from evaluators.contained.meter import Exceeded
 from evaluators.contained.requests import (
-    ENDED,
     ERROR,
     EXIT,
-    FLAGS,
     HELLO,
     READY,
-    REPORT,
     STOP,
     SpawnRequest,
 )
@@ -102,11 +100,10 @@ class ContainedProcess:
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             self._sweep()
-        self.abandon()
         usage = self._usage or ResourceUsage(None, ended=False)
         if self._group is not None:
             usage = replace(usage, cpu_s=max(usage.cpu_s, self._group.cpu_s()))
-            self._group.remove()
+        self.abandon()
         return usage
 
     def abandon(self) -> None:
@@ -121,6 +118,8 @@ class ContainedProcess:
         self._connection.close()
         if self._handle is not None:
             os.close(self._handle)
+        if self._group is not None:
+            self._group.remove()
         self._ended()
 
     def close(self) -> None:
@@ -157,7 +156,7 @@ class ContainedProcess:
                 group_s = None if self._group is None else self._group.cpu_s
                 self.waiting = SchedulingDelay(pid, self._supervisor, cores, group_s)
             case kind if kind == EXIT:
-                self._usage = _exit(data)
+                self._usage = _exit(data[1:])
             case kind if kind == HELLO:
                 self._supervisor, self._has_namespace = pid, data[1:] == b"1"
                 if not self._has_namespace:
@@ -185,16 +184,9 @@ class ContainedProcess:
 
 
 def _exit(report: bytes) -> ResourceUsage:
-    """Return the usage in a report of an exit."""
-    _, flags, status, user_s, user_us, system_s, system_us, memory_kib = REPORT.unpack_from(report)
-    cpu_s = user_s + system_s + (user_us + system_us) / 1e6
-    if others := report[REPORT.size :]:
-        left = json.loads(others)
-        # What was seen is less than the kernel's figures, unless a program made the kernel drop some of them.
-        cpu_s = max(cpu_s + left["cpu_s"], left["seen_s"])
-        memory_kib = max(memory_kib, left["memory_kib"], left["seen_kib"])
-    exceeded = next(limit for limit in reversed(FLAGS) if flags & FLAGS[limit] == FLAGS[limit])
-    return ResourceUsage(status, bool(flags & ENDED), cpu_s, memory_kib * 1024, exceeded)
+    usage = json.loads(report)
+    exceeded, memory_bytes = Exceeded(usage["exceeded"]), usage["memory_kib"] * 1024
+    return ResourceUsage(usage["status"], usage["ended"], usage["cpu_s"], memory_bytes, exceeded)
 
 
 def sender(credentials: list[tuple[int, int, bytes]]) -> int:

@@ -83,16 +83,8 @@ LEAVING = {
     "how it ended": (
         "pass",
         (
-            "import sys\nframe = sys._getframe()\nwhile frame.f_code.co_name != '_run': frame = frame.f_back\n"
-            "found = not {'flags', 'others'}.isdisjoint(frame.f_locals)"
-        ),
-    ),
-    "what its supervisor measured": (
-        "sum(range(10 ** 5))",
-        (
-            "import sys\n"
-            "sweep = sys.modules['contained.sweep']\n"
-            "found = not len(sweep._report) or any(sweep._report.raw)\n"
+            "import sys\nframe, found = sys._getframe(), False\n"
+            "while frame:\n    found |= not {'ended', 'exceeded', 'usage'}.isdisjoint(frame.f_locals)\n    frame = frame.f_back"
         ),
     ),
 }
