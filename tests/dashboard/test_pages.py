@@ -356,6 +356,25 @@ def test_objectives_in_tables_mark_their_better_end(site: Site) -> None:
     assert "Columns: 6 of 120 objectives" in many
 
 
+def test_the_lineage_leads_from_the_seed_to_the_best_candidate_of_the_run(site: Site) -> None:
+    best = site.stores.runs.get(site.done).best
+    assert best is not None
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        shown, other, missing = (http.get(f"/runs/{site.done}/lineage{of}") for of in ("", "?of=9", "?of=9999"))
+        candidate = http.get(f"/runs/{site.done}/candidates/{best.number}").text
+    steps = [int(number) for number in re.findall(r">Candidate (\d+)</a></h2>", shown.text)]
+    path = [best.number]
+    while parents := site.stores.queries.candidate_of(site.done, path[0]).parents:
+        path.insert(0, parents[0])
+    assert steps == path
+    assert "Lineage of the best candidate" in shown.text
+    assert 'class="add"' in shown.text
+    assert f"Best candidate {best.number}" in other.text
+    assert missing.status_code == 404
+    assert f"Changes to parent {path[-2]}" in candidate
+    assert candidate.count('aria-label="Program, text"') == 1
+
+
 def test_times_have_day_and_zone_and_ended_runs_say_not_reached(site: Site) -> None:
     with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         events = http.get(f"/runs/{site.done}/events").text
