@@ -35,7 +35,7 @@ def parallel_chart(population: Population) -> Chart:
         if len(rows)
     ]
     layout = {
-        "xaxis": {"type": "category", "showgrid": True},
+        "xaxis": {"type": "category", "tickfont": {"size": 10}, **({"tickangle": 0} if len(objectives) <= 4 else {})},
         "yaxis": {"visible": False, "range": [-0.05, 1.05]},
         "hovermode": "closest",
         "showlegend": True,
