@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "unlocks": ("unlocks", "List confirmed unlocks with the policy, strategy and effort."),
     "strategies": ("runs.start", "List the search strategies and their options."),
     "doctor": ("doctor", "Check the installation and print a fix for each problem found."),
-    "docs": ("docs", "Open the documentation."),
+    "docs": ("docs", "Open the documentation in a browser and print its address."),
     "backup": ("backup", "Back up the whole database to a file, while the service runs."),
     "restore": ("backup", "Restore a backup into an empty database, and upgrade its schema."),
     "prune": (

@@ -16,7 +16,10 @@ app = command_group()
 
 @app.command("docs", epilog=examples("speciate docs"))
 def docs(ctx: typer.Context) -> None:
-    """Open the documentation in a browser and print its address; without a service, print the folder of its files."""
+    """Open the documentation in a browser and print its address.
+
+    Without a service, print the folder of its files.
+    """
     try:
         with client(ctx) as service:
             address = "" if service.in_process else f"{service.url}/docs"

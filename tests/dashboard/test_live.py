@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -27,6 +28,7 @@ from tests.dashboard.conftest import Site, Visitor, assert_accessible, visiting
 from tests.dashboard.round_robin import round_robin
 from tests.support.http_server import WAIT_S, wait_for
 from workers import tasks
+from workers.composition import UnitWorker
 
 PATIENCE = 3
 """Factor on promised times for a busy machine."""
@@ -266,7 +268,9 @@ def test_the_outcome_of_a_replay_appears_without_reload(
     page.get_by_role("button", name="Replay candidate").click()
     expect(page.locator("[data-part=replay]")).to_contain_text("waiting for a worker")
     monkeypatch.setattr(tasks, "stores", lambda: stores)
-    monkeypatch.setattr(tasks, "LazyEvaluator", samples.Landscape)
+    monkeypatch.setattr(tasks, "evaluator", lambda: SimpleNamespace(can_evaluate=lambda _: True))
+    replayer = UnitWorker(site.settings, stores, samples.Landscape())
+    monkeypatch.setattr(tasks, "worker", lambda: replayer)
     tasks.replay(str(scored.id))
     expect(page.locator("[data-part=replay]")).to_contain_text("Same result as the first evaluation")
     monkeypatch.setattr(samples.Landscape, "evaluate", lambda *_, **__: [Evaluation(rewards=(1.0, 2.0, 3.0, 4.0, 5.0))])

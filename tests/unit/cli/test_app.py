@@ -47,6 +47,7 @@ SILENT = {
     ("migrate",),
     ("serve",),
     ("mcp",),
+    ("docs",),
 }
 SILENT |= {("problems", "schema"), ("models", "get"), ("models", "remove"), ("policies", "export")}
 """Commands without --json: they write JSON Lines, or write or remove files, or run a service."""
