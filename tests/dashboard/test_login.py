@@ -118,8 +118,8 @@ def test_the_docs_send_requests_by_session_or_by_token(
         scope: site.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token
         for scope in (Scope.READ, Scope.SUBMIT)
     }
-    log_in(page, f"{guarded.url}/docs", made[Scope.SUBMIT])
-    expect(page).to_have_url(f"{guarded.url}/docs")
+    log_in(page, f"{guarded.url}/docs/api", made[Scope.SUBMIT])
+    expect(page).to_have_url(f"{guarded.url}/docs/api")
     operation = page.locator(".opblock-post").filter(has=page.locator('[data-path="/v1/problem-sets"]'))
     expect(operation).to_contain_text("Freeze a list of problem versions under a name")
     operation.locator(".opblock-summary-control").click()
