@@ -13,7 +13,7 @@ from evaluators.build_cache import BuildCache
 from evaluators.contained.seccomp import SyscallPolicy
 from evaluators.failures import BATCH_DEADLINE
 from evaluators.session import Session
-from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, Sandbox, SandboxedProcess
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ProcessSupervisor, Sandbox, SandboxedProcess
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.limits import Limits
@@ -95,13 +95,18 @@ class EvaluationBatch:
 
 
 class ProcessStarter:
-    """Provide contained processes, starting the next one while the current one works."""
+    """Provide contained processes, starting the next one as soon as the current one has ended.
+
+    A supervisor serves one process after another and ends with the batch, so that batches share no namespaces. If no
+    supervisor can serve another process, later ones get supervisors of their own while the current one works.
+    """
 
     def __init__(self, sandbox: Sandbox, needs: ProcessSpec, expected: int) -> None:
         self._sandbox, self._needs = sandbox, needs
         self._expected = expected
         self._spare: SandboxedProcess | None = None
-        self._taken: SandboxedProcess | None = None
+        self._supervisors: list[ProcessSupervisor] = []
+        self._overlapping = False
 
     def take(self) -> SandboxedProcess:
         """Return a process that is ready for its first message; raises ``EvaluatorUnavailableError``."""
@@ -112,7 +117,6 @@ class ProcessStarter:
             problem = ""
             try:
                 if contained.wait_ready(_START_S):
-                    self._taken = contained
                     return contained
             except OSError as error:
                 problem = str(error)
@@ -129,25 +133,47 @@ class ProcessStarter:
             with contextlib.suppress(EvaluatorUnavailableError):
                 self._spare = self._start()
 
+    def overlap(self) -> None:
+        """Start the next process beside the current one if no supervisor is going to be free for it."""
+        if self._overlapping:
+            self.warm()
+
     def close(self) -> None:
         self._expected = 0
         if self._spare is not None:
             _discard(self._spare)
             self._spare = None
-        if self._taken is not None:
-            self._taken.abandon()
+        for supervisor in self._supervisors:
+            supervisor.close()
+        self._supervisors.clear()
+
+    def _ended(self) -> None:
+        self._overlapping = not any(each.idle for each in self._supervisors)
+        self.warm()
 
     def _start(self) -> SandboxedProcess:
         try:
             for _ in range(_ATTEMPTS - 1):
-                with contextlib.suppress(ConnectionError):  # the zygote was killed
-                    return self._sandbox.start(self._needs)
-            return self._sandbox.start(self._needs)
+                with contextlib.suppress(ConnectionError):  # the supervisor or its zygote was killed
+                    return self._start_once()
+            return self._start_once()
         except OSError as error:
             raise EvaluatorUnavailableError(
                 f"No process can be started for an evaluation: {error}.",
                 remedy="Check the limits on processes and open files, and the space in the temporary directory.",
             ) from error
+
+    def _start_once(self) -> SandboxedProcess:
+        self._supervisors = [each for each in self._supervisors if not each.closed]
+        supervisor = next((each for each in self._supervisors if each.idle), None)
+        if supervisor is None:
+            supervisor = self._sandbox.start(self._needs)
+            self._supervisors.append(supervisor)
+        try:
+            return supervisor.start(self._ended)
+        except OSError:
+            supervisor.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

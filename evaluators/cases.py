@@ -43,7 +43,7 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
     session = _CaseSession(batch, CandidateProcess(starter.take(), program, seed, batch.problem, built))
     started = time.monotonic()
     try:
-        starter.warm()
+        starter.overlap()
         score = session.score()
     finally:
         wall_s = time.monotonic() - started

@@ -233,7 +233,7 @@ class RestartingCandidate:
     def __enter__(self) -> Self:
         if self._final is None:
             self._begin()
-            self._starter.warm()
+            self._starter.overlap()
         return self
 
     def __exit__(self, *_: object) -> None:

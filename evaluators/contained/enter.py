@@ -35,16 +35,22 @@ class Tier(Protocol):
 
     bounds_threads: bool
     """True if the kernel limits the number of threads; otherwise the supervisor counts them."""
+    reusable: bool
+    """True if a second process of the supervisor sees nothing of the first; set by ``setup_supervisor``."""
     folder: str
-    """Folder that ``setup`` creates and ``cleanup`` removes; the worker removes it if the supervisor was
+    """Folder that ``setup_candidate`` creates and ``cleanup`` removes; the worker removes it if the supervisor was
     killed. Empty if there is none. Never a shared folder such as TMPDIR."""
+
+    def precompute(self, order: SpawnRequest) -> None: ...
 
     def fork(self) -> int:
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
         ...
 
-    def setup(self, order: SpawnRequest) -> None:
-        """Prepare the environment of the process, which inherits it from its supervisor."""
+    def setup_supervisor(self) -> None: ...
+
+    def setup_candidate(self, order: SpawnRequest) -> None:
+        """Prepare the environment of one process, which inherits it from its supervisor."""
         ...
 
     def isolate(self, order: SpawnRequest) -> None: ...

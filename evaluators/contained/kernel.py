@@ -14,6 +14,8 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 
+_MNT_DETACH = 2
+_ANY_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 
@@ -22,7 +24,7 @@ LOW_FDS = 64
 
 # PyDLL keeps the GIL: if a fork released it, the child could wait for it forever.
 _libc = ctypes.PyDLL(None, use_errno=True)
-_syscall, _mount = _libc.syscall, _libc.mount
+_syscall, _mount, _umount, _unshare = _libc.syscall, _libc.mount, _libc.umount2, _libc.unshare
 # Declared, so that a call in a fresh fork makes few objects: each page that a fork writes to is copied.
 _syscall.argtypes = [ctypes.c_long] * 6
 _syscall.restype = ctypes.c_long
@@ -66,9 +68,28 @@ def fork_apart() -> int:
     return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD)
 
 
+def renew_ipc() -> None:
+    if _unshare(_CLONE_NEWIPC) < 0:
+        _checked(-1, "unshare")
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     if _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) < 0:
         _checked(-1, f"mount {target}")
+
+
+def unmount(target: bytes) -> None:
+    if _umount(target, _MNT_DETACH) < 0:
+        _checked(-1, f"unmount {target!r}")
+
+
+def wait(pid: int, status: int, usage: int) -> None:
+    """Wait for a child to end; the kernel writes its status and usage to these addresses and to no other place."""
+    call("wait4", pid, status, 0, usage)
+
+
+def childless() -> bool:
+    return bool(_syscall(number("waitid"), 0, 0, 0, _ANY_ENDED, 0) < 0)
 
 
 def out_of_the_way(fd: int) -> int:

@@ -1,25 +1,38 @@
 """Messages between the worker, a zygote and its supervisors.
 
-The worker sends a zygote its configuration and requests for supervisors, each with the descriptors of its process.
+The worker sends a zygote its configuration and requests for supervisors, and a supervisor requests for processes.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from .meter import Exceeded
 from .seccomp import SyscallPolicy
 
 MESSAGE_BYTES = 1 << 16
 """Longest message to and from a zygote and its supervisors."""
 
 # The first byte tells the kind of a message.
-STOP = b"-"  # stop the process
+START = b">"  # start a process with the descriptors that the message carries
+STOP = b"-"  # stop the process; a supervisor ignores it if the process has ended
 HELLO = b"*"  # a supervisor's first message: its process id in its own namespace
 ERROR = b"!"  # a supervisor cannot serve: the reason
 READY = b"+"  # a process is ready for its program: the name of its folder, if it has one
-EXIT = b"="  # JSON: ``status``, ``cpu_s`` and ``memory_kib``, whether it ``ended`` by itself, the limit it ``exceeded``
+EXIT = b"="  # a ``REPORT``, then JSON if several processes ran: usage of what was left running, and of what was seen
+
+REPORT = struct.Struct("=cBi5q104x")
+"""``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and
+microseconds, peak memory in KiB, and numbers that are not used."""
+
+ENDED, RETIRED = 1, 2
+"""Flags: the process ended by itself; its supervisor starts no other."""
+
+FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8, Exceeded.CPU: 16}
+"""Flag of the limit that it exceeded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class LandlockTier:
     """Tier B: isolate with Landlock and seccomp."""
 
     bounds_threads = False
+    reusable = True
     folder = ""
 
     def __init__(self, readable: Sequence[str], hidden: Sequence[str], folders: str, *, own_user: bool) -> None:
@@ -51,18 +52,24 @@ class LandlockTier:
             away = {os.path.realpath(path) for path in hidden}
             paths = [each for path in readable for each in landlock.beside(os.path.realpath(path), away)]
             landlock.restrict(self._abi, dict.fromkeys([*paths, *own], landlock.READ_FILE), only=landlock.READ_FILE)
-        self._rules = -1
+        self._folder = ""
+        self._rules = self._rules_with("")
+
+    def precompute(self, order: SpawnRequest) -> None:
+        if order.folder != self._folder:
+            os.close(self._rules)
+            self._folder, self._rules = order.folder, self._rules_with(order.folder)
 
     def fork(self) -> int:
         return os.fork()
 
-    def setup(self, order: SpawnRequest) -> None:
+    def setup_supervisor(self) -> None:
         kernel.set_dumpable(False)
+
+    def setup_candidate(self, order: SpawnRequest) -> None:
         if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
         os.chdir(order.folder or "/")
-        folder = {order.folder: landlock.READ} if order.folder else {}
-        self._rules = kernel.out_of_the_way(landlock.ruleset(self._abi, self._readable | folder))
 
     def isolate(self, _: SpawnRequest) -> None:
         if self._own_user:
@@ -76,6 +83,10 @@ class LandlockTier:
         self._filter.install()
 
     def cleanup(self) -> None: ...
+
+    def _rules_with(self, folder: str) -> int:
+        paths = self._readable | ({folder: landlock.READ} if folder else {})
+        return kernel.out_of_the_way(landlock.ruleset(self._abi, paths))
 
 
 def open_tier(boot: BootMessage) -> LandlockTier:

@@ -22,15 +22,20 @@ class UnsafeTier:
     """Unsafe mode: fork without isolation."""
 
     bounds_threads = True  # this tier does not limit threads
+    reusable = True
 
     def __init__(self) -> None:
         self.folder = ""
 
+    def precompute(self, order: SpawnRequest) -> None: ...
+
     def fork(self) -> int:
         return os.fork()
 
-    def setup(self, order: SpawnRequest) -> None:
+    def setup_supervisor(self) -> None:
         kernel.adopt_orphans()
+
+    def setup_candidate(self, order: SpawnRequest) -> None:
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = folder
         if order.folder:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,14 +26,11 @@ from .meter import Footprint, Meter
 from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
 from .supervise import supervise
 
-_FDS = 5
-
 
 def main(fd: int) -> NoReturn:
     """Serve requests for supervisors from a connected socket until the other end closes.
 
-    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection, the ends of the
-    process's output, errors and channel, and optionally the list of members of its control group.
+    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
     """
     # The worker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
     requests = socket.socket(fileno=os.dup(fd))
@@ -40,22 +38,26 @@ def main(fd: int) -> NoReturn:
     tier = _get_ready(requests)
     warm, meter = Footprint.current(), Meter()
 
+    @lru_cache(maxsize=1)  # all requests for one problem are equal
+    def understand(data: bytes) -> tuple[SpawnRequest, Bounds]:
+        order = SpawnRequest.decode(data)
+        tier.precompute(order)
+        return order, Bounds(order, warm, meter, threads=not tier.bounds_threads)
+
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
+        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 1)
         if not data:
             os._exit(0)
         try:
-            order = SpawnRequest.decode(data)
-            bounds = Bounds(order, warm, meter, threads=not tier.bounds_threads)
+            order, bounds = understand(data)
             pid = tier.fork()
         except OSError as error:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fds[0])) as connection:
                 connection.send(ERROR + f"no process can be forked: {error}".encode())
         else:
             if pid == 0:
-                supervise(tier, order, bounds, fds)
-        for received in fds:
-            os.close(received)
+                supervise(tier, order, bounds, fds[0])
+        os.close(fds[0])
 
 
 def _get_ready(requests: socket.socket) -> Tier:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -41,7 +41,7 @@ class ImageSandbox:
         self.name, self.folders = engine.name, folders
         self._engine, self._image, self._writable = engine, image, writable
 
-    def start(self, needs: ProcessSpec) -> ImageProcess:
+    def start(self, needs: ProcessSpec) -> ImageSupervisor:
         limits = needs.limits
         order = {
             "engine": asdict(self._engine),
@@ -52,16 +52,40 @@ class ImageSandbox:
             "scratch_bytes": limits.tmp_bytes,
             "kill_s": int(PATIENCE * limits.wall_s) + _KILL_MARGIN_S,
         }
-        return ImageProcess(self._engine, json.dumps(order))
+        return ImageSupervisor(self._engine, json.dumps(order))
 
     def close(self) -> None: ...
+
+
+class ImageSupervisor:
+    """Starts relays one after another; a ``ProcessSupervisor``."""
+
+    def __init__(self, engine: Engine, order: str) -> None:
+        self.idle, self.closed = True, False
+        self._engine, self._order = engine, order
+        self._running: ImageProcess | None = None
+
+    def start(self, ended: Callable[[], None]) -> ImageProcess:
+        self.idle = False
+
+        def stopped() -> None:
+            self.idle, self._running = not self.closed, None
+            ended()
+
+        self._running = ImageProcess(self._engine, self._order, stopped)
+        return self._running
+
+    def close(self) -> None:
+        self.closed, self.idle = True, False
+        if self._running is not None:
+            self._running.abandon()
 
 
 class ImageProcess:
     """A relay, which does not compute, so that its delay is 0; a ``SandboxedProcess``."""
 
-    def __init__(self, engine: Engine, order: str) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, order: str, ended: Callable[[], None]) -> None:
+        self._engine, self._ended = engine, ended
         self.waiting = SchedulingDelay(0)
         self._why, self._by_itself = "", False
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
@@ -103,6 +127,7 @@ class ImageProcess:
             if self._process.returncode < 0:  # killed, so that it left its container
                 self._engine.sweep()
             self._why = os.read(self._complaints, MESSAGE_BYTES).decode("utf-8", "replace")
+            self._ended()
         if self._why:
             self.close()
             raise EvaluatorUnavailableError(

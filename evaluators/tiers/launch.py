@@ -31,6 +31,7 @@ _CORES = """
 """
 _PACKAGES = (Path(speciate.__file__).resolve().parent, Path(__file__).resolve().parent.parent)
 _CHECKOUT = "pyproject.toml"
+_LAST_PID = "/proc/sys/kernel/ns_last_pid"  # acts on the namespace of the process that writes to it
 _CAP_SETGID, _CAP_SETUID = 6, 7
 # Debian policy reserves this range. Processes of one worker share an id that owns no files.
 _FIRST_USER, _USERS = 30_000, 29_999
@@ -73,7 +74,7 @@ def _tier_a(
     argv += ["--symlink", tier_a.SELF, f"{tier_a.MACHINE}/self"]
     argv += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108  # locks of multiprocessing are files there
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
-    argv += ["--dir", str(Path(tier_a.MEMORY).parent)]
+    argv += ["--dir", str(Path(tier_a.LAST_PID).parent), "--bind-try", _LAST_PID, tier_a.LAST_PID]
     argv += ["--remount-ro", "/", "--chdir", "/"]
     covered = tuple(path for path in visible if path.startswith("/tmp/"))  # noqa: S108
     return Launch(

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from evaluators.tiers.folders import ProblemFolders
-from evaluators.tiers.sandbox import ProcessSpec, SandboxedProcess
+from evaluators.tiers.sandbox import ProcessSpec, ProcessSupervisor
 from evaluators.tiers.zygote import Zygote
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -22,7 +22,7 @@ Key = tuple[tuple[str, ...], bool, Path | None, int]
 
 
 class ZygotePool:
-    """Start contained processes of one tier; a ``Sandbox``.
+    """Start supervisors of contained processes of one tier; a ``Sandbox``.
 
     Zygotes belong to the process that started them: after a fork the child starts its own.
     """
@@ -35,8 +35,8 @@ class ZygotePool:
         self._starting: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         _POOLS.add(self)
 
-    def start(self, needs: ProcessSpec) -> SandboxedProcess:
-        """Start a process without waiting for it; ``ConnectionError`` if its zygote was killed: try again."""
+    def start(self, needs: ProcessSpec) -> ProcessSupervisor:
+        """Start a supervisor without waiting for it; ``ConnectionError`` if its zygote was killed: try again."""
         zygote = self._take(needs)
         try:
             return zygote.start(needs, partial(self._give_back, zygote))

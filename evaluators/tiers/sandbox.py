@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -92,15 +92,27 @@ class SandboxedProcess(Protocol):
         """
         ...
 
-    def abandon(self) -> None:
-        """End the process with everything that it still runs, unless it was stopped."""
+    def close(self) -> None: ...
+
+
+class ProcessSupervisor(Protocol):
+    """Start contained processes of one specification, one after another, for one batch."""
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def start(self, ended: Callable[[], None]) -> SandboxedProcess:
+        """Start a process without waiting for it, or raise ``OSError``; ``ended`` is called after it was stopped."""
         ...
 
     def close(self) -> None: ...
 
 
 class Sandbox(Protocol):
-    """Start contained processes; thread-safe and fork-safe."""
+    """Start supervisors of contained processes; thread-safe and fork-safe."""
 
     @property
     def name(self) -> str: ...
@@ -108,8 +120,8 @@ class Sandbox(Protocol):
     @property
     def folders(self) -> ProblemFolders: ...
 
-    def start(self, needs: ProcessSpec) -> SandboxedProcess:
-        """Start a process without waiting for it; raises ``EvaluatorUnavailableError`` or ``OSError``."""
+    def start(self, needs: ProcessSpec) -> ProcessSupervisor:
+        """Start a supervisor without waiting for it; raises ``EvaluatorUnavailableError`` or ``OSError``."""
         ...
 
     def close(self) -> None: ...

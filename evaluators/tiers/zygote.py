@@ -1,4 +1,4 @@
-"""The worker's end of a zygote: start it, request processes from it, and restart it when it dies."""
+"""The worker's end of a zygote: start it, request supervisors from it, and restart it when it dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO
 
 from evaluators.tiers.launch import TIERS, environment
 from evaluators.tiers.sandbox import ProcessSpec
-from evaluators.tiers.supervisor import CREDENTIALS, ContainedProcess, sender
+from evaluators.tiers.supervisor import CREDENTIALS, Supervisor, sender
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.priority import group_nice, set_group_nice
 
@@ -28,7 +28,7 @@ class Zygote:
     Attributes:
         missing: Modules that could not be imported, with the reason.
         pid: Process id in the worker's namespace.
-        users: Number of its processes, maintained by the pool.
+        users: Number of its supervisors, maintained by the pool.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Zygote:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> ContainedProcess:
-        """Request a process; ``ended`` is called after it was stopped. ``OSError`` if the zygote is dead."""
-        return ContainedProcess(self._requests, self.pid, needs, self._folder_name(needs.folder), ended)
+    def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> Supervisor:
+        """Request a supervisor; ``ended`` is called after it was closed. ``OSError`` if the zygote is dead."""
+        return Supervisor(self._requests, self.pid, needs, self._folder_name(needs.folder), ended)
 
     def close(self) -> None:
         """Stop the zygote, in tier A with all its processes; elsewhere supervisors stop when their sockets close."""

@@ -83,8 +83,16 @@ LEAVING = {
     "how it ended": (
         "pass",
         (
-            "import sys\nframe, found = sys._getframe(), False\n"
-            "while frame:\n    found |= not {'ended', 'exceeded', 'usage'}.isdisjoint(frame.f_locals)\n    frame = frame.f_back"
+            "import sys\nframe = sys._getframe()\nwhile frame.f_code.co_name != '_serve': frame = frame.f_back\n"
+            "found = not {'flags', 'others'}.isdisjoint(frame.f_locals)"
+        ),
+    ),
+    "what its supervisor measured": (
+        "sum(range(10 ** 5))",
+        (
+            "import sys\n"
+            "sweep = sys.modules['contained.sweep']\n"
+            "found = not len(sweep._report) or any(sweep._report.raw)\n"
         ),
     ),
 }
@@ -92,7 +100,7 @@ LEAVING = {
 
 @pytest.mark.parametrize(("leave", "look"), LEAVING.values(), ids=LEAVING)
 def test_nothing_of_one_candidate_reaches_the_next(arena, leave, look):
-    """The next one starts while one works, or after its end."""
+    """The second has the supervisor of the first. Those after the third start while it works, or after its end."""
     lines = "".join(f"    {line}\n" for line in leave.splitlines())
     leaving = f"try:\n{lines}except OSError: pass\ndef solve(): return False\n"
     slowly = f"import time\ntime.sleep(0.03)\n{leaving}"

@@ -9,6 +9,7 @@ import pytest
 
 from evaluators.contained.kernel import LOW_FDS
 from evaluators.evaluator import SandboxEvaluator
+from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 
@@ -110,6 +111,27 @@ def test_modules_that_start_threads_cannot_be_preloaded(sandbox, make_problem, m
         pytest.raises(EvaluatorUnavailableError, match="busy starts 1 threads"),
     ):
         unsafe.evaluate(problem, [GOOD], seeds=[0])
+
+
+@pytest.fixture
+def supervisors(monkeypatch):
+    started, start = [], ZygotePool.start
+    monkeypatch.setattr(ZygotePool, "start", lambda pool, needs: started.append(needs) or start(pool, needs))
+    return started
+
+
+def test_quick_programs_of_a_batch_share_supervisors(sandbox, echo, supervisors):
+    for batch in range(1, 21):  # on a busy machine all programs of a batch may be slow
+        assert [e.rewards for e in sandbox.evaluate(echo, [GOOD] * 16, seeds=[0] * 16)] == [(1.0,)] * 16
+        if batch <= len(supervisors) < 16 * batch:
+            return
+    pytest.fail("every program had a supervisor of its own")
+
+
+def test_a_supervisor_that_measured_a_program_serves_no_other(sandbox, echo, supervisors):
+    slow = f"import time\ntime.sleep(0.1)\n{GOOD}"
+    assert [e.rewards for e in sandbox.evaluate(echo, [slow] * 3, seeds=[0] * 3)] == [(1.0,)] * 3
+    assert len(supervisors) == 3
 
 
 def test_who_loses_the_sandbox_is_evaluated_again(sandbox, make_problem):

@@ -5,7 +5,7 @@ import pytest
 
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.script import read_outcome
-from evaluators.tiers import ZygotePool
+from evaluators.tiers.supervisor import Supervisor
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.ports.work import CarriedOutput
 from speciate.runs.evaluation import with_output
@@ -265,15 +265,15 @@ def test_a_script_that_forges_one_is_not_believed(sandbox, make_problem):
 
 
 def test_what_cannot_be_started_ahead_of_time_harms_nobody(sandbox, scripted, monkeypatch):
-    started, start = [], ZygotePool.start
+    started, start = [], Supervisor.start
 
-    def short_of_descriptors(pool, needs):
-        started.append(needs)
+    def short_of_descriptors(supervisor, ended):
+        started.append(supervisor)
         if len(started) == 3:  # after the script and the first candidate
             raise OSError(errno.EMFILE, "Too many open files")
-        return start(pool, needs)
+        return start(supervisor, ended)
 
-    monkeypatch.setattr(ZygotePool, "start", short_of_descriptors)
+    monkeypatch.setattr(Supervisor, "start", short_of_descriptors)
     problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
     assert [e.rewards for e in sandbox.evaluate(problem, [DOUBLE] * 2, seeds=[0] * 2)] == [(2.0,), (2.0,)]
     assert len(started) == 4

@@ -194,7 +194,7 @@ class Slow:
 def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
     monkeypatch.setattr("evaluators.restarting_candidate.time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr("evaluators.restarting_candidate.CandidateProcess", lambda *_: Slow(clock))
-    starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
+    starter = SimpleNamespace(take=lambda: None, overlap=lambda: None)
     problem = SimpleNamespace(limits=Limits(wall_s=2), language=None)
     batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
     with RestartingCandidate(batch, starter, "", 0) as subject:

@@ -23,9 +23,7 @@ def test_the_kernel_bounds_threads_where_candidates_have_a_user_id_of_their_own(
         code = 1
         try:
             kernel.forbid_new_privileges()
-            tier = LandlockTier(("/usr",), (), "", own_user=own_user)
-            tier.setup(ORDER)
-            tier.isolate(ORDER)
+            LandlockTier(("/usr",), (), "", own_user=own_user).isolate(ORDER)
             code = int(resource.getrlimit(resource.RLIMIT_NPROC) != (bounded if own_user else before))
         finally:
             os._exit(code)
