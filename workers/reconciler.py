@@ -81,7 +81,7 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
 
 def _one_pass(stores: Stores, *, busy: bool) -> None:
     if busy:
-        recover(stores, worker().counters)
+        recover(stores, lambda: worker().counters)
         _tournaments.run(stores)
         _campaigns.run(stores)
     _report_stalls(stores)
@@ -92,7 +92,7 @@ def _one_pass(stores: Stores, *, busy: bool) -> None:
     )
 
 
-def recover(stores: Stores, counters: WorkerCounters, runs: Sequence[UUID] | None = None) -> None:
+def recover(stores: Stores, counters: Callable[[], WorkerCounters], runs: Sequence[UUID] | None = None) -> None:
     """Return lost work of all runs, or those given, to the queue, and publish what changed."""
     report = stores.work.reconcile(runs)
     for commit in report.commits:
@@ -103,7 +103,7 @@ def recover(stores: Stores, counters: WorkerCounters, runs: Sequence[UUID] | Non
         (MESSAGES_RESENT, report.resent),
     ):
         if count:
-            counters.add(family, by=count)
+            counters().add(family, by=count)
     if report.retried or report.poisoned:
         _log.warning("reclaimed %d leases, abandoned %d work units", report.retried, report.poisoned)
     for commit in stores.evaluations.fail_lapsed():

@@ -214,5 +214,5 @@ class LocalWorker:
         self.recover()
         if not (own := self._signals.own.ids):
             return
-        recover(self._stores, self._worker.counters, own)
+        recover(self._stores, lambda: self._worker.counters, own)
         pause_when_full(self._stores, self._settings.data_dir, self._settings.min_free_bytes)

@@ -93,7 +93,7 @@ def test_a_run_is_completed(home: Path, url: str) -> None:
     _speciate(home, *run, code=ExitCode.NOT_UNLOCKED, **where)
     assert "completed" in _speciate(home, "runs", "list", **where)
     assert "maze-vpo" not in _speciate(home, "policies", "list", **where)
-    with urlopen(f"{url}/docs") as page:
+    with urlopen(f"{url}/docs/api") as page:
         scripts = re.findall(r'src="(/static/[^"]+)"', page.read().decode())
     for script in scripts:
         with urlopen(url + script) as file:

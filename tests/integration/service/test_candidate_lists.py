@@ -58,7 +58,7 @@ def test_sorting_is_best_first_and_complete(lab: Lab, run: str) -> None:
 
 def test_filters_match_the_records(lab: Lab, run: str) -> None:
     every = walked(lab, run)
-    elites = {elite["number"] for elite in lab.api.get(f"{run}/archive").json()["items"]}
+    elites = {cell["elite"]["number"] for cell in lab.api.get(f"{run}/archive").json()["items"]}
     asked = lab.api.get("/v1/policies/mixed").json()["id"]
 
     def meets(holds: Callable[[float, float], bool]) -> Callable[[dict[str, Any]], bool]:

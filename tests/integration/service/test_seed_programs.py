@@ -65,7 +65,7 @@ def test_a_run_starts_from_texts_and_from_the_front_of_another(lab: Lab, front: 
     assert report.identical, report.describe()
     page = lab.api.get(f"/runs/{run}/candidates/3").text
     assert f'href="/runs/{front}/candidates/{best_first[0]["number"]}"' in page
-    assert "4 given programs" in lab.api.get(f"/runs/{run}").text
+    assert "4 given programs" in lab.api.get(f"/runs/{run}/configuration").text
     # The programs are copies: the run stands without its source.
     assert lab.api.http.delete(f"/v1/runs/{front}").status_code == 200
     assert _seeds(lab, run) == seeds

@@ -389,7 +389,7 @@ class TestLiveCodeBench:
             f"{first}\n---\n{first.replace(' return', ' # same' + chr(10) + '    return')}\n---\n```python\nx = 1\n```"
         )
         read = parse_completion(text, problem=problem, policy=policy, parent=None)
-        assert [answer.failure and answer.failure.reason for answer in read] == [None, "duplicate_in_rollout", None]
+        assert [answer.failure and answer.failure.reason for answer in read] == [None, "duplicate_in_rollout"]
 
     def test_public_tests_come_first_then_small_private_ones(self, tmp_path):
         private = [(f"[{'1, ' * n}1]\n0", f"[{'1, ' * n}1]") for n in (9000, *range(30, 1, -1))]

@@ -187,6 +187,9 @@ def test_numbers_and_durations_are_formatted() -> None:
 def test_empty_lists_say_how_to_start() -> None:
     nothing: dict[str, Any] = {
         "counts": {},
+        "attention": (),
+        "declared": (),
+        "paused": (),
         "running": (),
         "latest": (),
         "unlocks": (),
