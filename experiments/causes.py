@@ -176,6 +176,9 @@ def _verdicts(tests: dict[Prediction, MethodTest], seeds: Sequence[int]) -> str:
     ]
     for (prediction, test), p in zip(tests.items(), adjusted, strict=True):
         holds = test.difference > 0 and p < 0.05 if prediction.positive else test.difference <= VANISHED
+        verdict = "holds" if holds else "**does not hold**"
+        if len(seeds) < len(SEEDS):
+            verdict += ", so far"
         interval = "" if test.low is None or test.high is None else f" [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
         cells = (
             prediction.text,
@@ -185,7 +188,7 @@ def _verdicts(tests: dict[Prediction, MethodTest], seeds: Sequence[int]) -> str:
             f"{test.wins} of {len(seeds)}",
             p_text(test.p_value),
             p_text(p),
-            "holds" if holds else "**does not hold**",
+            verdict,
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
