@@ -68,7 +68,7 @@ def test_the_set_is_whole(problems: dict[str, Problem]) -> None:
     assert {slug: problem.slug for slug, problem in problems.items()} == {slug: slug for slug in problems}
     assert set(problems) <= set(known_problems())
     folder = next(iter(SET.problems.values())).parent
-    assert {path.name for path in folder.iterdir() if path.is_dir()} == set(problems)
+    assert {path.parent.name for path in folder.glob("*/problem.toml")} == set(problems)
     for problem in problems.values():
         names = [target.name for target in problem.targets]
         assert names[-1] == ("record_level" if problem.slug in RECORD_STANDS else "best_2026"), problem.slug
