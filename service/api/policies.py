@@ -29,7 +29,9 @@ def list_policies(
     cursor: Cursor = None,
 ) -> Page[PolicyVersion]:
     """List policy versions, newest first."""
-    return stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    return stores.overview.policy_results(
+        stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    )
 
 
 @router.post(
@@ -79,7 +81,9 @@ def list_policy_versions(
 ) -> Page[PolicyVersion]:
     """List the versions of a policy, newest first."""
     slug = stores.catalog.policy(name).definition.slug
-    return stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    return stores.overview.policy_results(
+        stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    )
 
 
 @router.post("/{name}:archive")

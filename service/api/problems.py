@@ -34,7 +34,8 @@ def list_problems(
     stores: StoresDep, visibility: VisibilityFilter = Visibility.VISIBLE, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[ProblemSummary]:
     """List problem versions, newest first."""
-    return stores.catalog.problems(visibility=visibility, limit=limit, cursor=cursor)
+    versions = stores.catalog.problems(visibility=visibility, limit=limit, cursor=cursor)
+    return stores.overview.problem_results(versions)
 
 
 @router.post(
@@ -74,7 +75,9 @@ def list_problem_versions(
 ) -> Page[ProblemSummary]:
     """List the versions of a problem, newest first."""
     slug = stores.catalog.problem(name).definition.slug
-    return stores.catalog.problems(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    return stores.overview.problem_results(
+        stores.catalog.problems(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    )
 
 
 @router.get("/{name}/unlocks")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast
 from uuid import UUID
@@ -17,14 +17,12 @@ from service.dashboard.live import LivePart, LiveViews
 from service.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
-from speciate.domain.visibility import Visibility
 from speciate.messaging.active import active_evaluations
 from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.schema.declarations import TournamentRecord
-from speciate.schema.runs import ActiveEvaluation, RunRecord, WorkerProcess
+from speciate.schema.runs import ActiveEvaluation, WorkerProcess
 from speciate.storage.candidates.arrays import ArrayReader
-from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 
@@ -60,7 +58,6 @@ class DashboardContext:
     """The state behind the pages of one process; everything but the stores is a cache."""
 
     stores: Stores
-    overview: Overview
     populations: PopulationCache
     replays: ReplayQueue
     project: UUID | None = None
@@ -71,11 +68,10 @@ class DashboardContext:
     @classmethod
     def from_stores(cls, stores: Stores) -> Self:
         replays = ReplayQueue(stores.redis, stores.celery)
-        return cls(stores, Overview(stores.engine), PopulationCache(ArrayReader(stores.engine)), replays)
+        return cls(stores, PopulationCache(ArrayReader(stores.engine)), replays)
 
     def within(self, project: UUID) -> Self:
-        stores, overview = self.stores.within(project), replace(self.overview, project=project)
-        return replace(self, stores=stores, overview=overview, project=project)
+        return replace(self, stores=self.stores.within(project), project=project)
 
     def report(self, record: TournamentRecord) -> Report:
         """Return a tournament's report; it is computed again when one of its runs ends."""
@@ -85,12 +81,6 @@ class DashboardContext:
             cached = self.stores.tournaments.results.report(record)
             self._reports.put(key, cached)
         return cached
-
-    def runs_of(self, ids: Mapping[UUID, UUID]) -> dict[UUID, RunRecord]:
-        """Return the runs of ids, by the same keys."""
-        runs = self.stores.runs.list(ids=[*ids.values()], visibility=Visibility.ALL, limit=len(ids)).items
-        by_id = {run.id: run for run in runs}
-        return {key: by_id[run] for key, run in ids.items() if run in by_id}
 
     def workers(self) -> tuple[WorkerProcess, ...] | None:
         """Return the live workers, or None if Redis does not answer."""

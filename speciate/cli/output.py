@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from speciate.domain.numbers import short_number
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from speciate.schema.estimates import RunEstimate
+    from speciate.schema.results import RunResult
     from speciate.schema.runs import RunRecord, SourceRun
     from speciate.schema.unlocks import UnlockRecord
 
@@ -270,6 +272,11 @@ def format_sources(sources: Sequence[SourceRun]) -> str:
 
 def format_rewards(values: dict[str, float] | None) -> str:
     return "  ".join(f"{name}={short_number(value)}" for name, value in (values or {}).items())
+
+
+def format_result(result: RunResult | None) -> str:
+    """Format the rewards of a best candidate beside the seed program's, as far as they fit into a column."""
+    return "" if result is None else shorten(", ".join(map(str, result.rewards)), 64, placeholder=" …")
 
 
 def format_time(at: Any) -> str:

@@ -224,9 +224,10 @@ def list_(
         records = first_records(ctx, versions if slug or as_json else _newest_learned(versions), limit)
     output.print_records(
         records,
-        ("policy", "kind", "model", "endpoint", "training", "registered"),
-        lambda p: (marked(p.name, p), p.definition.kind, p.definition.model, p.definition.base_url,
-                   p.definition.training_method, output.format_time(p.created_at)),
+        ("policy", "latest result", "on", "kind", "model", "endpoint", "training", "registered"),
+        lambda p: (marked(p.name, p), output.format_result(p.result), p.result and p.result.problem,
+                   p.definition.kind, p.definition.model, p.definition.base_url, p.definition.training_method,
+                   output.format_time(p.created_at)),
         empty=output.empty_message(
             "policies",
             "speciate policies add NAME --kind KIND",

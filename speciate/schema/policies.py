@@ -10,6 +10,7 @@ from uuid import UUID
 
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.schema.base import HideableRecord, Record
+from speciate.schema.results import RunResult
 
 
 class PolicyVersion(HideableRecord):
@@ -20,6 +21,8 @@ class PolicyVersion(HideableRecord):
     digest: str
     created_at: datetime
     definition: Policy
+    result: RunResult | None = None
+    """The result of its newest run that has one; only in lists, and None there before the first."""
 
     @property
     def name(self) -> str:

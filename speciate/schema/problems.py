@@ -7,6 +7,7 @@ from uuid import UUID
 
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.schema.base import HideableRecord, Record
+from speciate.schema.results import RunResult
 
 
 class ProblemSummary(HideableRecord):
@@ -23,6 +24,8 @@ class ProblemSummary(HideableRecord):
     targets: tuple[str, ...]
     digest: str
     created_at: datetime
+    result: RunResult | None = None
+    """The best result of its runs; only in lists, and None there before the first."""
 
 
 class ProblemVersion(HideableRecord):

@@ -11,12 +11,12 @@ from pydantic import Field, JsonValue
 
 from speciate.domain.diagnosis import Diagnosis
 from speciate.domain.learning import LearningCounters
-from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.schema.base import HideableRecord, Record
 from speciate.schema.estimates import RunEstimate
 from speciate.schema.policies import EnsembleMember
+from speciate.schema.results import ComparedReward, RunResult
 
 
 class RunOrder(StrEnum):
@@ -115,29 +115,6 @@ class RankedCandidate(Record):
     """Declared weighted sum; None if the problem declares no weights."""
 
 
-class ComparedReward(Record):
-    """A reward of the best candidate beside that of the seed program."""
-
-    objective: str
-    value: float
-    """In the author's units."""
-    seed: float | None = None
-    """Reward of the seed program; None if it has none."""
-    verdict: str = ""
-    """``better``, ``worse`` or ``equal`` beside the seed program; empty without one, and for records."""
-
-    @property
-    def change(self) -> str:
-        """The difference to the seed program with its verdict, such as ``0.182 better``; empty without one."""
-        if self.seed is None or self.verdict not in {"better", "worse"}:
-            return self.verdict and "as the seed"
-        return f"{short_number(abs(self.value - self.seed), 3)} {self.verdict}"
-
-    def __str__(self) -> str:
-        change = f" ({self.change})" if self.change else ""
-        return f"{self.objective} {short_number(self.value)}{change}"
-
-
 class LearningRecord(Record, LearningCounters):
     """State of a run's learning. Every group is waiting, in the step in flight, or in one of the counts."""
 
@@ -198,6 +175,14 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     last_event: int
     revision: int
     """Number of commits; the ETag of the run."""
+
+    @property
+    def result(self) -> RunResult | None:
+        """Its result as lists show it; None before the first feasible candidate."""
+        if self.best is None:
+            return None
+        problem = f"{self.problem}@{self.problem_version}"
+        return RunResult(run_id=self.id, problem=problem, number=self.best.number, rewards=self.best_rewards)
 
     @property
     def outcome(self) -> str:

@@ -26,6 +26,7 @@ from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.summaries import RunSummaries
 from speciate.storage.declarations.tournaments import TournamentStore
+from speciate.storage.metrics.overview import Overview
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
@@ -63,6 +64,7 @@ class Stores:
     evaluations: ExternalEvaluations
     proposals: Proposals
     queries: RunQueries
+    overview: Overview
     unlocks: UnlockStore
     tournaments: TournamentStore
     campaigns: CampaignStore
@@ -134,6 +136,7 @@ def open_stores(
         evaluations=ExternalEvaluations(engine),
         proposals=Proposals(engine, work, queries),
         queries=queries,
+        overview=Overview(engine),
         unlocks=UnlockStore(engine),
         tournaments=TournamentStore(engine, summaries=RunSummaries(engine), results=TournamentResults(engine)),
         campaigns=CampaignStore(engine),

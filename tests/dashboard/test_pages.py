@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from speciate.storage.candidates.listing import CandidateFilter
+from tests.dashboard import samples
 from tests.dashboard.conftest import Site, Visitor, assert_accessible, visiting
 from tests.dashboard.samples import HOSTILE
 from tests.support.http_server import WAIT_S
@@ -292,19 +293,36 @@ def _declared(site: Site) -> UUID:
 
 
 def test_lists_show_the_best_rewards_beside_the_seed(site: Site) -> None:
-    run = site.stores.runs.get(site.done)
-    assert [each.objective for each in run.best_rewards] == ["gain", "sidelobe", "overlap", "bandwidth", "cost"]
-    first = run.best_rewards[0]
+    problem = samples.antenna().model_copy(update={"slug": "array-of-lists"})  # with runs of no other test
+    runs = [samples.start(site.stores, problem, samples.mutator("lister"), 40, seed=seed) for seed in (1, 2)]
+    for run in runs:
+        samples.work(site.stores, run)
+    best, latest = (
+        stored.items[0].result
+        for stored in (
+            site.stores.overview.problem_results(site.stores.catalog.problems(slug=problem.slug)),
+            site.stores.overview.policy_results(site.stores.catalog.policies(slug="lister")),
+        )
+    )
+    assert best is not None
+    assert latest == site.stores.runs.get(runs[1]).result
+    assert [each.objective for each in best.rewards] == ["gain", "sidelobe", "overlap", "bandwidth", "cost"]
+    first = best.rewards[0]
     assert first.seed is not None
     assert first.value - first.seed > 0
     assert first.verdict == "better"
     with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
-        for path in ("/runs", "/problems?name=antenna", "/"):
+        for path in ("/runs?problem=array-of-lists", "/problems?name=ARRAY-OF", "/"):
             assert first.change in http.get(path).text, path
-        assert "on one-number" in http.get("/policies?name=adviser").text
-        found = http.get("/problems?name=ANTENNA").text
-    assert "/problems/antenna-array@1" in found
-    assert "/problems/one-number@1" not in found
+        for path in ("/v1/problems", f"/v1/problems/{problem.slug}/versions"):
+            listed = next(each for each in http.get(path).json()["items"] if each["slug"] == problem.slug)
+            assert listed["result"] == best.model_dump(mode="json")
+        listed = http.get("/v1/policies", params={"slug": "lister"}).json()["items"]
+        assert [each["result"] for each in listed] == [latest.model_dump(mode="json")]
+        assert "on array-of-lists@1" in http.get("/policies?name=lister").text
+        matching = http.get("/problems?name=ARRAY-OF").text
+    assert f"/problems/{problem.slug}@1" in matching
+    assert "/problems/one-number@1" not in matching
 
 
 def test_activity_opens_with_what_needs_attention(site: Site) -> None:

@@ -56,13 +56,13 @@ def _activity(dashboard: DashboardContext) -> dict[str, Any]:
     running, ended = runs(RunState.RUNNING, 12), runs(RunState.COMPLETED, 20)
     waiting, empty = [run for run in running if run.waits], [run for run in ended if run.no_result]
     return {
-        "counts": {state.value: count for state, count in dashboard.overview.runs_by_state().items()},
+        "counts": {state.value: count for state, count in dashboard.stores.overview.runs_by_state().items()},
         "attention": [*waiting, *runs(RunState.PAUSED, 8), *runs(RunState.FAILED, 5), *empty[:5]],
         "paused": declarations(DeclarationState.PAUSED),
         "running": running,
         "declared": declarations(DeclarationState.RUNNING),
         "latest": [run for run in ended if not run.no_result][:10],
-        "unlocks": dashboard.overview.latest_unlocks(10),
+        "unlocks": dashboard.stores.overview.latest_unlocks(10),
         "workers": dashboard.workers(),
     }
 

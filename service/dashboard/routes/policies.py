@@ -126,12 +126,12 @@ def list_policies(
     versions = dashboard.stores.catalog.policies(
         name=name, visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None
     )
+    versions = dashboard.stores.overview.policy_results(versions)
     filters = {"name": name, "visibility": visibility}
     older = versions.next_cursor and address("/policies", **filters, cursor=versions.next_cursor)
-    latest = dashboard.runs_of(dashboard.overview.latest_results([policy.id for policy in versions.items]))
     newest = {policy.definition.slug: policy.id for policy in reversed(versions.items)}  # of those that a run learned
     shown = [p for p in versions.items if p.definition.lineage is None or newest[p.definition.slug] == p.id]
-    cells = dashboard.overview.matrix([policy.id for policy in versions.items])
+    cells = dashboard.stores.overview.matrix([policy.id for policy in versions.items])
     own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in versions.items}
     return page(
         request,
@@ -141,7 +141,6 @@ def list_policies(
         older=older,
         name=name,
         visibility=visibility,
-        latest=latest,
     )
 
 
@@ -176,7 +175,7 @@ def _page(
         policy=version.definition,
         ping=ping,
         errors=errors,
-        figures=dashboard.overview.policy(version.id),
+        figures=dashboard.stores.overview.policy(version.id),
         versions=dashboard.stores.catalog.policies(
             slug=version.definition.slug, visibility=Visibility.ALL, limit=20
         ).items,

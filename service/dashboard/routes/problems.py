@@ -47,17 +47,15 @@ def list_problems(
     )
     filters = {"name": name, "visibility": visibility}
     older = versions.next_cursor and address("/problems", **filters, cursor=versions.next_cursor)
-    best = dashboard.runs_of(dashboard.overview.best_runs([problem.id for problem in versions.items]))
     solved = _solved(dashboard)
     return page(
         request,
         "problems.html",
-        problems=versions.items,
+        problems=dashboard.stores.overview.problem_results(versions).items,
         solved=solved,
         older=older,
         name=name,
         visibility=visibility,
-        best=best,
     )
 
 
@@ -91,7 +89,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
     version = dashboard.stores.catalog.problem(name)
     unlocks, total = dashboard.stores.unlocks.history(version.id, latest=_LATEST)
     problem = version.definition
-    cells = dashboard.overview.matrix(problem=version.id)
+    cells = dashboard.stores.overview.matrix(problem=version.id)
     context: dict[str, Any] = {
         "version": version,
         "problem": problem,
@@ -99,7 +97,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
         "runs": dashboard.stores.runs.list(problem_id=version.id, limit=12).items,
         "chart": record_history_chart(unlocks, total),
         "reached": dashboard.stores.unlocks.cheapest(version.id),
-        "bests": dashboard.overview.bests(version),
+        "bests": dashboard.stores.overview.bests(version),
         "objectives": by_importance(problem)[:_COLUMNS],
         "cells": sorted(cells, key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0)),
         "pairs": listed_pairs(dashboard.stores.catalog, cells),
@@ -118,7 +116,7 @@ def _figure(name: str, dashboard: DashboardDep) -> Figure:
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
     """Return runs, policies that unlocked it alone, and with a mutator, by problem version."""
     by_problem: dict[UUID, list[MatrixCell]] = {}
-    for cell in dashboard.overview.matrix():
+    for cell in dashboard.stores.overview.matrix():
         by_problem.setdefault(cell.problem_id, []).append(cell)
     return {
         problem: (

@@ -92,7 +92,7 @@ def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: 
 
 def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: int | None) -> UnlockMatrix:
     """Return the matrix of at most ``most`` pairs with runs: A and B, then those that unlocked the most problems."""
-    catalog, cells = dashboard.stores.catalog, dashboard.overview.matrix()
+    catalog, cells = dashboard.stores.catalog, dashboard.stores.overview.matrix()
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     selected = [pair for pair in (first, second) if pair]
     unlocked: Counter[PairKey] = Counter()

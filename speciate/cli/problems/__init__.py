@@ -156,9 +156,10 @@ def list_(
         problems = first_records(ctx, service.problems.list(slug, visibility=visibility), limit)
     output.print_records(
         problems,
-        ("problem", "kind", "objectives", "targets", "title"),
+        ("problem", "best", "kind", "objectives", "targets", "title"),
         lambda p: (
             marked(f"{p.slug}@{p.version}", p),
+            output.format_result(p.result),
             p.kind.value,
             ", ".join(p.objectives),
             ", ".join(p.targets),

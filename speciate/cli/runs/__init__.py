@@ -333,14 +333,9 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         f"{run.spent.tokens:,}",
         f"${run.spent.cost:,.2f}" if run.spent.cost else "–",
         f"{run.spent.seconds:,.0f}",
-        _best(run),
+        output.format_result(run.result),
         "unlocked" if run.unlocked else ", ".join(run.reached),
     )
-
-
-def _best(run: RunRecord) -> str:
-    """Return the rewards of the best candidate beside the seed's, as far as they fit into a column."""
-    return shorten(", ".join(map(str, run.best_rewards)), 64, placeholder=" …")
 
 
 def _stop_reason(run: RunRecord) -> str:

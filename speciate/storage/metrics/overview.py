@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from speciate.domain.objective import Objective
@@ -11,13 +11,18 @@ from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunState
 from speciate.domain.target import ClaimState, Target
-from speciate.schema.policies import PolicyFigures
-from speciate.schema.problems import ProblemVersion
-from speciate.schema.runs import RankedCandidate
+from speciate.domain.visibility import Visibility
+from speciate.schema.base import Page
+from speciate.schema.policies import PolicyFigures, PolicyVersion
+from speciate.schema.problems import ProblemSummary, ProblemVersion
+from speciate.schema.runs import RankedCandidate, RunOrder
 from speciate.schema.unlocks import MatrixCell, PolicyBest, UnlockRecord
 from speciate.storage.database import ScopedStore
+from speciate.storage.runs.records import RunFilter, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.unlocks import SELECT_UNLOCKS
+
+V = TypeVar("V", ProblemSummary, PolicyVersion)
 
 SQL = Statements(__file__, select_unlocks=SELECT_UNLOCKS)
 
@@ -65,9 +70,9 @@ class Overview(ScopedStore):
             bests.setdefault((row.policy_id, row.mutator_id, record.policy_label), record)
         return tuple(bests.values())
 
-    def best_runs(self, problems: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return the run with the best candidate by problem version; of each, as many runs are compared as by bests."""
-        binds = {"ids": [*problems], "project": self.project, "runs": _BEST_RUNS}
+    def problem_results(self, problems: Page[ProblemSummary]) -> Page[ProblemSummary]:
+        """Return a page of problems with the best result of each; of each, as many runs are compared as by bests."""
+        binds = {"ids": [problem.id for problem in problems.items], "project": self.project, "runs": _BEST_RUNS}
         best: dict[UUID, tuple[tuple[Any, ...], UUID]] = {}
         for row in self._rows(SQL.candidates_for_best, binds):
             space = RewardSpace(tuple(map(Objective.model_validate, row.objectives)))
@@ -76,12 +81,21 @@ class Overview(ScopedStore):
             rank = (met, merit if row.scalar is None else row.scalar)
             if row.problem_id not in best or rank > best[row.problem_id][0]:
                 best[row.problem_id] = rank, row.run_id
-        return {problem: run for problem, (_, run) in best.items()}
+        return self._with_results(problems, {problem: run for problem, (_, run) in best.items()})
 
-    def latest_results(self, policies: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return the newest run with a best candidate by policy version."""
-        rows = self._rows(SQL.latest_with_best, {"ids": [*policies], "project": self.project})
-        return {row.policy_id: row.run_id for row in rows}
+    def policy_results(self, policies: Page[PolicyVersion]) -> Page[PolicyVersion]:
+        """Return a page of policies with the result of the newest run of each that has one."""
+        binds = {"ids": [policy.id for policy in policies.items], "project": self.project}
+        return self._with_results(
+            policies, {row.policy_id: row.run_id for row in self._rows(SQL.latest_with_best, binds)}
+        )
+
+    def _with_results(self, page: Page[V], runs: Mapping[UUID, UUID]) -> Page[V]:
+        wanted = RunFilter(ids=[*runs.values()], visibility=Visibility.ALL)
+        listing = run_listing(RunOrder.STARTED, None, reverse=False)
+        results = {row.id: run_record(row).result for row in self._rows(*listing.query(wanted, len(runs)))}
+        items = (each.model_copy(update={"result": results.get(runs.get(each.id))}) for each in page.items)
+        return page.model_copy(update={"items": tuple(items)})
 
     def policy(self, policy_id: UUID) -> PolicyFigures:
         """Return statistics of a policy version, over runs without another policy."""

@@ -16,7 +16,8 @@ from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.visibility import Visibility
 from speciate.runs.learning import LearningState
-from speciate.schema.runs import ComparedReward, LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
+from speciate.schema.results import ComparedReward
+from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.lookup import read_stored

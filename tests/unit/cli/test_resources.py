@@ -84,9 +84,12 @@ def test_adapter_name_contains_the_digest_of_readable_weights(cli: Cli, service:
 
 
 def test_policies_list_and_show(cli: Cli, service: FakeService) -> None:
-    service.on("GET", "/v1/policies", page(policy_json(model="[b]m")))
+    reward = {"objective": "radius", "value": 2.5, "seed": 1.0, "verdict": "better"}
+    result = {"run_id": str(UUID(int=1)), "problem": "packing@1", "number": 7, "rewards": [reward]}
+    service.on("GET", "/v1/policies", page({**policy_json(model="[b]m"), "result": result}))
     service.on("GET", "/v1/policies/qwen", say(policy_json(model="m")))
-    assert "[b]m" in cli("policies", "list", "qwen").out
+    assert "radius 2.5 (1.5 better)  packing@1  " in (listed := cli("policies", "list", "qwen").out)
+    assert "[b]m" in listed
     assert service.requests[0].query["slug"] == ["qwen"]
     assert "temperature          1.0" in cli("policies", "show", "qwen").lines
 
