@@ -14,7 +14,7 @@ from speciate.settings import Settings
 from speciate.storage.access.rate_limit import RateLimiter
 from speciate.storage.access.tokens import OPERATOR, Bearer
 from speciate.storage.stores import Stores
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 _FAILURES_PER_S: Final = 0.5
 _FAILURE_BURST: Final = 20

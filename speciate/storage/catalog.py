@@ -21,7 +21,7 @@ from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.lookup import attested_sql, named, not_found, read_stored, require_page_name
 from speciate.storage.references import require_unused
-from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
+from speciate.storage.tables.catalog import policies, problem_set_members, problem_sets, problems
 from speciate.storage.visibility import changed_columns, visibility_condition
 
 # Lists omit the definitions, which hold all cases.

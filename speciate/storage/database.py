@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.ids import uuid7
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 MINIMUM_VERSION = 15
 """Oldest supported PostgreSQL major version."""

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError
-from speciate.storage.tables import idempotency_keys
+from speciate.storage.tables.access import idempotency_keys
 
 
 def scoped_key(project: UUID, key: str) -> str:

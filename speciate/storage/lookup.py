@@ -12,7 +12,7 @@ from speciate import __version__
 from speciate.domain.errors import FieldError, InvalidInputError, NewerRecordError, NotFoundError
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value, storable
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 _MOST_COMPARED: Final = 1000
 

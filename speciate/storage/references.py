@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from speciate.domain.errors import ConflictError
 from speciate.storage.statements import Statements
-from speciate.storage.tables import policies, problems
+from speciate.storage.tables.catalog import policies, problems
 
 SQL = Statements(__file__)
 _USES: Final = {problems.name: SQL.problem_uses, policies.name: SQL.policy_uses}

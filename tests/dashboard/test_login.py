@@ -18,7 +18,7 @@ from starlette.routing import Route
 from service.app import create_app
 from speciate.domain.access import Scope
 from speciate.domain.run import RunState
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 from tests.dashboard.conftest import Site, assert_accessible
 from tests.support.http_server import WAIT_S, serve_app
 

@@ -13,7 +13,7 @@ from service.dependencies import AppStateDep
 from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, principal_of_bearer
 from speciate.domain.errors import SpeciateError
 from speciate.storage.access.tokens import SESSION_LIFE
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 router = APIRouter(include_in_schema=False)
 

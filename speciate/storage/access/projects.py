@@ -16,7 +16,7 @@ from speciate.schema.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
 from speciate.storage.database import Store, reading, with_new_id, with_retries
-from speciate.storage.tables import projects
+from speciate.storage.tables.access import projects
 
 
 class ProjectStore(Store):

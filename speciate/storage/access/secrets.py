@@ -12,7 +12,8 @@ from speciate.domain.errors import UnavailableError
 from speciate.egress.sealing import Sealer
 from speciate.ids import uuid7
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.tables import policies, policy_keys, webhooks
+from speciate.storage.tables.catalog import policies, policy_keys
+from speciate.storage.tables.webhooks import webhooks
 from speciate.storage.webhooks.store import renew_sealed, webhook_purpose
 
 

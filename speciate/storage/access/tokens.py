@@ -24,7 +24,7 @@ from speciate.schema.base import Page
 from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
 from speciate.storage.database import Store, with_retries, writing_once
-from speciate.storage.tables import projects, sessions, tokens
+from speciate.storage.tables.access import projects, sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)
 

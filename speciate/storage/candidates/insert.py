@@ -20,9 +20,9 @@ from speciate.storage import tables
 from speciate.storage.candidates.rows import columns_except, columns_of, from_row, to_row
 from speciate.storage.statements import Statements
 
-_ROLLOUT_COLUMNS: Final = columns_except(tables.rollouts, "run_id", "work_id", "batch", "created_at")
+_ROLLOUT_COLUMNS: Final = columns_except(tables.candidates.rollouts, "run_id", "work_id", "batch", "created_at")
 _CANDIDATE_COLUMNS: Final = columns_except(
-    tables.candidates, "run_id", "work_id", "rollout_id", "created_at", "refuted", "repeats"
+    tables.candidates.candidates, "run_id", "work_id", "rollout_id", "created_at", "refuted", "repeats"
 )
 _PAID_BY_FIRST_RUN: Final = ("wall_s", "cpu_s", "memory_bytes", "carried_from")
 """Fields of an evaluation that another run does not reuse."""

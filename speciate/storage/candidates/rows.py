@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.policy import PolicyRole
-from speciate.storage.tables import candidates
+from speciate.storage.tables.candidates import candidates
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -23,7 +23,7 @@ from speciate.storage.declarations.learner import STEPS, learned_by, move_learne
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
-from speciate.storage.tables import campaigns
+from speciate.storage.tables.declarations import campaigns
 
 
 @dataclass(frozen=True, slots=True)

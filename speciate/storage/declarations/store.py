@@ -21,7 +21,7 @@ from speciate.storage.database import ScopedStore, reading, with_new_id, with_re
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.lookup import named, not_found, require_page_name
 from speciate.storage.statements import Statements
-from speciate.storage.tables import idempotency_keys
+from speciate.storage.tables.access import idempotency_keys
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)

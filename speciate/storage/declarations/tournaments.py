@@ -21,7 +21,7 @@ from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.declarations.summaries import RunSummaries
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
-from speciate.storage.tables import tournaments
+from speciate.storage.tables.declarations import tournaments
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
 from speciate.storage.statements import Statements
-from speciate.storage.tables import rollouts
+from speciate.storage.tables.candidates import rollouts
 
 
 def _columns(kind: type[BaseModel]) -> str:

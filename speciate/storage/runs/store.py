@@ -32,7 +32,7 @@ from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.records import ALL_RUNS, GET_RUN, WORK_IN_FLIGHT, RunFilter, run_listing, run_record
 from speciate.storage.statements import Statements
-from speciate.storage.tables import runs
+from speciate.storage.tables.runs import runs
 from speciate.storage.visibility import change_visibility
 from speciate.storage.work.effects import dispatch_ready, write_change
 

@@ -19,7 +19,7 @@ from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import with_new_id, with_retries
-from speciate.storage.tables import webhook_deliveries, webhooks
+from speciate.storage.tables.webhooks import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
 

@@ -14,7 +14,7 @@ from speciate.ids import uuid7
 from speciate.ports.work import GroupRef, LearnedStep, LearnedVersion, StoredGroup, StoredRollout
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 SQL = Statements(__file__)
 

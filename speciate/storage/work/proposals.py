@@ -59,7 +59,7 @@ from speciate.storage.work.effects import write_change
 SQL = Statements(__file__)
 _ANSWERS = {ReceiptStatus.ACCEPTED, ReceiptStatus.DUPLICATE}
 """Of a receipt for an answer after which its prompt takes no other."""
-_ASKED = columns_except(tables.asks, "run_id", "created_at")
+_ASKED = columns_except(tables.runs.asks, "run_id", "created_at")
 
 
 @dataclass

@@ -21,7 +21,7 @@ from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.storage.tables import audit
+from speciate.storage.tables.access import audit
 from tests.support.runs import toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers

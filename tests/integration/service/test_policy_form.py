@@ -14,7 +14,7 @@ from speciate.domain.access import Scope
 from speciate.policies.providers import PROVIDERS
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 from tests.integration.service.conftest import Api, scripted
 from tests.support.openai_endpoint import serve as openai_endpoint
 

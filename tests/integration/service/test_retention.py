@@ -16,7 +16,7 @@ from speciate.domain.run import RunState
 from speciate.ids import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
-from speciate.storage.tables import audit as audit_table
+from speciate.storage.tables.access import audit as audit_table
 from tests.integration.service.conftest import Lab
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
 from tests.support.runs import ToyEvaluator

@@ -20,7 +20,7 @@ from speciate.problems.template import example
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.stores import Stores
-from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.runs import toy_problem
 

@@ -23,7 +23,8 @@ from speciate.storage.access.tokens import OPERATOR
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import reading
 from speciate.storage.stores import Stores, open_stores
-from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
+from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
+from speciate.storage.tables.webhooks import webhook_deliveries, webhooks
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.http_server import wait_for
 from tests.support.runs import toy_problem

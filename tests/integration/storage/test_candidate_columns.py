@@ -17,7 +17,7 @@ from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
-from speciate.storage.tables import candidates
+from speciate.storage.tables.candidates import candidates
 from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers

@@ -8,7 +8,7 @@ from speciate.domain.documented import attribute_docs
 from speciate.domain.run import Display, RunCounters
 from speciate.runs.progress import RunProgress
 from speciate.schema.runs import RunRecord
-from speciate.storage.tables import progress
+from speciate.storage.tables.runs import progress
 
 
 def test_every_counter_is_a_column_and_a_field_of_the_record() -> None:
