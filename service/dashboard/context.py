@@ -47,7 +47,8 @@ class PopulationCache:
         refuted = self._reader.refuted(run_id)  # read again each time: a claim is refuted after it was recorded
         if cached is not None and cached.columns is columns and cached.refuted == refuted:
             return cached
-        population = Population(problem, columns, f"/runs/{run_id}", refuted)
+        known = () if cached is None else (cached.front, len(cached.columns))
+        population = Population(problem, columns, f"/runs/{run_id}", refuted, *known)
         # Another thread may have read further in the meantime.
         self._cache.put(run_id, population, keep=lambda other: other.columns.last > columns.last)
         return population

@@ -75,6 +75,13 @@ def bulk(values: FloatArray, *, log: bool = False) -> tuple[float, float] | None
     return float(distinct[0]), float(distinct[-1])
 
 
+def padded(values: Sequence[float]) -> list[float]:
+    """Return the ends of a linear axis that shows all values, with a margin; 0 and 1 without a value."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    pad = _PAD * ((high - low) or 1.0)
+    return [low - pad, high + pad]
+
+
 def scaled(
     data: Sequence[dict[str, Any]], layout: Mapping[str, Any], extents: Mapping[str, Extent]
 ) -> tuple[dict[str, Any], dict[str, bool], int]:
@@ -95,8 +102,7 @@ def scaled(
         if extent is not None:
             low, high = extent.range(log=is_log)
             ends = np.log10([low, high]) if is_log else np.array([low, high])
-            pad = _PAD * ((ends[1] - ends[0]) or 1.0)
-            more["range"] = [float(ends[0] - pad), float(ends[1] + pad)]
+            more["range"] = padded(ends.tolist())
             beyond = beyond | (extent.values < low) | (extent.values > high)
         axes[f"{name}axis"] = {**layout.get(f"{name}axis", {}), **more}
     return {**layout, **axes}, log, int(beyond.sum())

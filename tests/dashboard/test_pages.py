@@ -191,6 +191,14 @@ def test_pages_fit_a_phone(browser: Browser, site: Site) -> None:
             assert visitor.page.evaluate(_WITHOUT_HINT) == [], name
         visitor.go("/runs")
         assert visitor.page.evaluate("document.querySelector('.scroll').scrollWidth") > 360
+        visitor.go(f"/runs/{site.done}")
+        values = visitor.page.get_by_role("region", name="Best candidate and seed, table")
+        assert not values.evaluate("table => table.scrollWidth > table.clientWidth")
+        visitor.drawn()
+        for plot in visitor.page.locator("[data-figure*='/progress.json']").all():  # no name of a target is cut off
+            assert plot.evaluate("plot => plot.layout.annotations[0].text") == "<b>gain ↑</b> · usable 5, record 9"
+            low, high = plot.evaluate("plot => plot.layout.yaxis.range")
+            assert low < 5 < 9 < high
 
 
 def test_the_critical_path_is_small(site: Site) -> None:

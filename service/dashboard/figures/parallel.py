@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, Chart, hover, scatter, thinned
+from service.dashboard.charts import SERIES, Chart, hover, scatter
 from service.dashboard.figures.population import MAX_AXES, Population, front_table
 from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, Objective
@@ -22,7 +22,7 @@ def parallel_chart(population: Population) -> Chart:
     picked = [space.names.index(objective.name) for objective in objectives]
     seed = np.flatnonzero(columns.scored & columns.seed)[:1]
     best = np.array(population.ranked_front[:1], dtype=np.int64)
-    shown = np.union1d(front[thinned(len(front), MAX_LINES)], best)
+    shown = population.drawn_front(MAX_LINES)
     looks: list[tuple[str, NDArray[np.int64], dict[str, Any], float]] = [
         (f"front ({len(front):,})", shown, {"width": 1, "color": SERIES[0]}, 0.4),
         ("seed", seed, {"width": 2, "color": SERIES[4], "dash": "dot"}, 1.0),

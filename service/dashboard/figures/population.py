@@ -14,7 +14,7 @@ from service.dashboard.charts import SERIES, Chart, Table, axis, hover, scatter,
 from service.dashboard.formatting import clip
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
-from speciate.domain.arrays import FloatArray
+from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import Target
@@ -23,6 +23,9 @@ from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
 MAX_POINTS: Final = 4000
 """Dominated points drawn: about as many as a screen can separate."""
+
+MAX_FRONT: Final = 1000
+"""Candidates of the front drawn; ``Population.drawn_front`` chooses them."""
 
 MAX_AXES: Final = 12
 """Objectives up to which each has an axis of its own; with more, the chart of solved objectives is shown."""
@@ -38,6 +41,8 @@ class Population:
     columns: CandidateArrays
     run_url: str
     refuted: tuple[tuple[int, str], ...] = ()  # claims: number of the candidate and name of the target
+    known_front: IntArray | None = None  # that of the first ``known`` candidates
+    known: int = 0
 
     @property
     def link(self) -> str:
@@ -68,7 +73,7 @@ class Population:
     @cached_property
     def front(self) -> NDArray[np.int64]:
         """Rows of the non-dominated candidates without duplicates, ordered by the first objective."""
-        rows = self.columns.front(self.problem.space)
+        rows = self.columns.front(self.problem.space, self.known_front, self.known)
         first = self.problem.space.normalise(self.columns.rewards[rows])[:, 0]
         return rows[np.argsort(-first, kind="stable")]
 
@@ -79,6 +84,20 @@ class Population:
         merits = self.problem.ranking.merits(columns.rewards[rows].tolist(), self.targets[rows].tolist())
         ranks = dict(zip(rows, zip(merits, (-columns.number[rows]).tolist(), strict=True), strict=True))
         return sorted(ranks, key=ranks.__getitem__, reverse=True)
+
+    def drawn_front(self, limit: int) -> NDArray[np.int64]:
+        """Return about ``limit`` rows of the front, evenly spaced along the first objective.
+
+        Those with the least and the greatest value of an objective, the best candidate, and the best of those that meet
+        each target are always among them.
+        """
+        front, ranked = self.front, np.array(self.ranked_front, dtype=np.int64)
+        if len(front) <= limit:
+            return front
+        rewards, met = self.columns.rewards[front], self.targets[ranked]
+        holders = [np.flatnonzero(met >> i & 1)[:1] for i in range(len(self.problem.targets))]
+        kept = [front[thinned(len(front), limit)], front[rewards.argmin(axis=0)], front[rewards.argmax(axis=0)]]
+        return front[np.isin(front, np.concatenate([*kept, ranked[:1], ranked[np.concatenate(holders)]]))]
 
     def extent(self, objective: Objective) -> Extent:
         """Return the values of an axis; infeasible candidates do not set its range unless all are infeasible."""
@@ -174,6 +193,7 @@ def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, 
 def population_chart(population: Population, first: Objective, second: Objective) -> Chart:
     """Draw all scored candidates over two objectives."""
     columns, names, front = population.columns, population.problem.space.names, population.front
+    drawn_front = population.drawn_front(MAX_FRONT)
     picked = names.index(first.name), names.index(second.name)
     rest = np.setdiff1d(np.flatnonzero(population.feasible), front)
     infeasible = np.setdiff1d(np.flatnonzero(columns.scored & ~population.feasible), front)
@@ -187,23 +207,24 @@ def population_chart(population: Population, first: Objective, second: Objective
     looks: list[tuple[str, NDArray[np.int64], dict[str, Any], dict[str, Any]]] = [
         ("infeasible", outside, {"size": 6, "color": SERIES[6], "opacity": 0.45, "symbol": "x-thin-open"}, {}),
         ("dominated", dominated, {"size": 5, "color": SERIES[0], "opacity": 0.45}, {}),
-        ("front", front, {"size": 9, "color": SERIES[1], "symbol": "diamond"}, front_look),
+        ("front", drawn_front, {"size": 9, "color": SERIES[1], "symbol": "diamond"}, front_look),
         ("seed", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
     ]
+    counts = {"infeasible": len(infeasible), "dominated": len(rest), "front": len(front), "seed": len(seed)}
     traces = [
         scatter(
             **{"mode": "markers", **more},
             x=columns.rewards[rows, picked[0]],
             y=columns.rewards[rows, picked[1]],
             hovertemplate=hovertemplate,
-            name=f"{name} ({len(rows):,})" if len(rows) > 1 else name,
+            name=f"{name} ({counts[name]:,})" if len(rows) > 1 else name,
             customdata=columns.number[rows],
             marker=marker,
         )
         for name, rows, marker, more in looks
         if len(rows)
     ]
-    hidden = len(rest) - len(dominated) + len(infeasible) - len(outside)
+    hidden = sum(counts.values()) - sum(len(rows) for _, rows, _, _ in looks)
     note = f"Each point is a candidate; diamonds are the Pareto front. {better(first)}, {better(second)}." + (
         f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )

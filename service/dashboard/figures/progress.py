@@ -11,7 +11,9 @@ import numpy as np
 from service.dashboard.charts import SERIES, Chart, Table, axis, bars, escaped, hatched, hover, scatter, thinned
 from service.dashboard.figures.population import MAX_AXES, Population, limit_lines
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
+from service.dashboard.formatting import clip
 from service.dashboard.objectives import by_importance
+from service.dashboard.scales import padded
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.target import ClaimState
 from speciate.schema.unlocks import UnlockRecord
@@ -47,12 +49,23 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
     layout: dict[str, Any] = {"shapes": [], "annotations": [], "showlegend": False, "hovermode": "closest"}
     for rank, objective in enumerate(drawn):
         name = f"y{rank + 1}" if rank else "y"
-        data += [{**trace, "yaxis": name} for trace in _progress_lines(population, objective, claims)]
-        layout["shapes"] += limit_lines(problem, objective, name)
+        traces = list(_progress_lines(population, objective, claims))
+        data += [{**trace, "yaxis": name} for trace in traces]
+        lines = limit_lines(problem, objective, name)
+        # Named beside the title: in a small chart, labels at the lines would be cut off or lie over the curve.
+        aims = ", ".join(f"{line.pop('label')['text']} {line['y0']:.4g}" for line in lines)
+        layout["shapes"] += lines
+        drawn_values = [*(line["y0"] for line in lines), *(value for trace in traces for value in trace["y"])]
         top = 1 - rank / len(drawn)
-        domain, ticks = [top - 0.78 / len(drawn), top], 4 if len(drawn) < 3 else 3
-        layout[name.replace("y", "yaxis")] = {"domain": domain, "nticks": ticks, "type": "linear"}
-        title = {"text": f"<b>{objective.directed}</b>", "xanchor": "left", "yanchor": "bottom", "x": 0, "y": top}
+        domain, ticks = [top - 0.7 / len(drawn), top], 4 if len(drawn) < 3 else 3
+        layout[name.replace("y", "yaxis")] = {
+            "domain": domain,
+            "nticks": ticks,
+            "type": "linear",
+            "range": padded(drawn_values),
+        }
+        text = clip(f"<b>{objective.directed}</b>{' · ' * bool(aims)}{aims}", 60)
+        title = {"text": text, "xanchor": "left", "yanchor": "bottom", "x": 0, "y": top}
         layout["annotations"].append({**title, "xref": "paper", "yref": "paper", "showarrow": False})
         layout["xaxis"] = axis("evaluations", anchor=name, rangemode="tozero")
     columns = population.columns
@@ -65,7 +78,7 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
     table = Table(("objective", "candidate", "at evaluations", "best"), rows, links)
     note = (
         "The best value so far of each objective among the candidates that meet the targets of the best one; dotted:"
-        " among all. Dashed lines are targets; stars mark confirmed ones."
+        " among all. Dashed lines are the targets beside the name; stars mark confirmed ones."
     )
     data = data if any(len(trace["x"]) for trace in data) else []
     note += feasible_only(population)
@@ -101,7 +114,7 @@ def _progress_lines(
         template = hover("%{text} confirmed", "candidate %{customdata}", "at %{x} evaluations")
         at = [claim.evaluations for _, claim in met]
         values = columns.rewards[rows, population.problem.space.names.index(objective.name)]
-        yield scatter("markers", at, values, template, marker=marker, **more)
+        yield scatter("markers", at, values, template, marker=marker, cliponaxis=False, **more)
 
 
 def throughput_chart(population: Population) -> Chart:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.arrays import FloatArray, IntArray
-from speciate.domain.reward import RewardSpace, large_front
+from speciate.domain.reward import RewardSpace, extended_front
 from speciate.storage.database import Store
 from speciate.storage.statements import Statements
 
@@ -83,10 +83,15 @@ class CandidateArrays:
         """True for candidates with rewards, shape (n,)."""
         return np.asarray(~np.isnan(self.rewards).any(axis=1))
 
-    def front(self, space: RewardSpace) -> IntArray:
-        """Return the rows of the Pareto front without duplicates, ascending; feasible ones only, if there are any."""
-        rows = np.flatnonzero(self.scored & ~self.duplicate)
-        return rows[large_front(space.normalise(self.rewards[rows]))]
+    def front(self, space: RewardSpace, known: IntArray | None = None, until: int = 0) -> IntArray:
+        """Return the rows of the Pareto front without duplicates, ascending; feasible ones only, if there are any.
+
+        ``known`` is the front of the first ``until`` rows.
+        """
+        known = np.empty(0, dtype=np.int64) if known is None else known
+        rows = np.concatenate([known, until + np.flatnonzero((self.scored & ~self.duplicate)[until:])])
+        points = space.normalise(self.rewards[rows])
+        return np.sort(rows[extended_front(points[: len(known)], points[len(known) :])])
 
     def followed_by(self, more: CandidateArrays) -> CandidateArrays:
         """Return these candidates followed by later ones."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
 from service.dashboard.figures.population import (
+    MAX_FRONT,
     MAX_POINTS,
     Population,
     population_chart,
@@ -19,6 +20,7 @@ from service.dashboard.routes.lineage import ancestry
 from service.dashboard.routes.tournaments import pair_rows
 from speciate.domain.target import Target
 from speciate.schema.unlocks import UnlockRecord
+from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.report.models import Comparison, MatrixRow, Verdict
 from tests.dashboard.samples import antenna, cases, single
@@ -47,8 +49,10 @@ def test_progress_is_monotone_in_units_and_marks_targets() -> None:
     assert (confirmed["x"], confirmed["y"].tolist(), confirmed["text"]) == ([6], [8.0], ["usable"])
     _, leading, _ = _lines(population, "y2", *claims)
     assert leading["y"] == [4.0, 3.0, 3.0]
-    limits = {(shape["yref"], shape["y0"], shape["label"]["text"]) for shape in chart.layout["shapes"]}
-    assert limits == {("y", 5.0, "usable"), ("y", 9.0, "record"), ("y2", 2.5, "record")}
+    limits = {(shape["yref"], shape["y0"]) for shape in chart.layout["shapes"]}
+    assert limits == {("y", 5.0), ("y", 9.0), ("y2", 2.5)}
+    assert all(chart.layout["yaxis"]["range"][0] < limit < chart.layout["yaxis"]["range"][1] for limit in (5.0, 9.0))
+    assert chart.layout["annotations"][0]["text"].endswith("usable 5, record 9")
     assert [row[1:] for row in chart.table.rows if row[0] == "sidelobe"] == [(5, 5, 4.0), (6, 6, 3.0)]
     assert progress_chart(Population(antenna(), sample_columns(3, 5, failing=1.0), "/runs/x")).empty
 
@@ -111,14 +115,17 @@ def test_objectives_of_the_unlock_rule_come_first() -> None:
     assert names("case_4", sort="case_5") == ["case_4", "case_5"]
 
 
-def test_large_populations_are_thinned_and_their_front_is_not() -> None:
+def test_large_populations_are_thinned_and_their_data_is_not() -> None:
     columns = sample_columns(20_000, 5)
     columns.rewards[::2, 4] = 0.0
+    columns.rewards[:8000, 1] = columns.rewards[:8000, 0] - 1.0  # a long front
     population = Population(antenna(), columns, "/runs/x")
     chart = population_chart(population, *population.problem.objectives[:2])
     shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
     assert shown["dominated"] == shown["infeasible"] == MAX_POINTS
-    assert shown["front"] == len(population.front) == len(chart.table.rows)
+    assert len(chart.table.rows) == len(population.front) > MAX_FRONT
+    assert MAX_FRONT <= shown["front"] < MAX_FRONT + 20
+    assert f"front ({len(population.front):,})" in {trace["name"] for trace in chart.data}
 
 
 def test_throughput_counts_candidates_committed_out_of_order() -> None:
@@ -135,12 +142,41 @@ def test_a_long_front_is_thinned_but_keeps_the_best_candidate() -> None:
     population = Population(antenna(), columns, "/runs/x")
     assert len(population.front) > MAX_LINES
     chart = parallel_chart(population)
-    assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 1
+    assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 12
     assert "are not drawn" in chart.note
     assert_accepted(chart)
     (best,) = (trace for trace in chart.data if trace["name"] == "best")
     assert best["customdata"][0] == columns.number[population.ranked_front[0]]
     assert best["customdata"][0] in chart.data[0]["customdata"]
+
+
+def test_a_sampled_front_keeps_extremes_and_the_best_of_each_target() -> None:
+    columns = sample_columns(3000, 5, failing=0.0)
+    columns.rewards[:, 0] = columns.rewards[:, 1]
+    columns.rewards[:, 4] = 0.0
+    columns.targets[[1500, 1501]] = (1, 2)
+    columns.rewards[[1500, 1501], 2] = 2.0
+    population = Population(antenna(), columns, "/runs/x")
+    drawn = population.drawn_front(20)
+    assert len(population.front) > 100
+    assert len(drawn) < 40
+    assert {1500, 1501} <= {*drawn.tolist()}
+    front, shown = columns.rewards[population.front], columns.rewards[drawn]
+    assert (shown.min(axis=0) == front.min(axis=0)).all()
+    assert (shown.max(axis=0) == front.max(axis=0)).all()
+    assert drawn.tolist() == [row for row in population.front.tolist() if row in drawn]
+
+
+def test_a_front_is_extended_to_that_of_all_candidates() -> None:
+    columns = sample_columns(600, 5)
+    columns.rewards[::3, 4] = 0.0
+    columns.rewards[300:330] = columns.rewards[:30]  # equal ones
+    columns.duplicate[400:420] = True
+    whole, known = columns.front(antenna().space), np.empty(0, dtype=np.int64)
+    for start, end in ((0, 1), (1, 250), (250, 250), (250, 599), (599, 600)):
+        part = CandidateArrays(**{name: values[:end] for name, values in vars(columns).items()})
+        known = part.front(antenna().space, known, start)
+    assert known.tolist() == whole.tolist()
 
 
 def test_an_entrant_without_an_ended_run_has_not_failed_the_problem() -> None:
