@@ -132,11 +132,11 @@ class _Writer:
 
     def _ended(self, ids: Sequence[int], opening: str) -> tuple[str, int]:
         """Return the text of a rollout up to what ends it, and its number of tokens with that."""
-        from speciate.training.engine_rollouts import block_rule
+        from speciate.training.engine_rollouts import BlockRule
 
         end = self._tokenizer.eos_token_id
         ids = ids[: ids.index(end)] if end in ids else ids
         m = self._policy.answers_per_rollout
-        rule = block_rule(self._tokenizer.backend_tokenizer, m, opening)
+        rule = BlockRule(self._tokenizer.backend_tokenizer, m, opening)
         size = next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))
         return until_stop(self._tokenizer.decode(ids[:size]), opening, m), size

@@ -46,10 +46,17 @@ class PromptStyle(StrEnum):
     """A few sentences and the code to change, for small models; whole programs in Python only."""
     PREFILLED = "prefilled"
     """Compact, and the completion continues an opened code block; needs a server that continues messages."""
+    SCAFFOLDED = "scaffolded"
+    """Prefilled, and of several answers each is a request of its own that continues the answers before it."""
 
     @property
     def is_compact(self) -> bool:
         return self is not PromptStyle.STANDARD
+
+    @property
+    def opens_reply(self) -> bool:
+        """True if the begin of the reply is sent with the prompt."""
+        return self in (PromptStyle.PREFILLED, PromptStyle.SCAFFOLDED)
 
 
 class PolicyRole(StrEnum):
@@ -172,7 +179,7 @@ class Policy(Value):
     edit_format: EditFormat = EditFormat.REWRITE
     """Whole programs or diffs."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
-    """Standard prompts, or compact and prefilled ones for small models."""
+    """Standard prompts, or compact, prefilled and scaffolded ones for small models."""
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
     """Programs in one completion."""
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)

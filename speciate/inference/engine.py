@@ -46,6 +46,19 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Insertion:
+    """What a rule writes into a completion: it drops the last tokens, and the completion continues after others."""
+
+    dropped: int
+    tokens: tuple[int, ...]
+    """At least one."""
+
+
+Rule = Callable[[int, int], bool | Insertion]
+"""Called with index and token of every sampled token; True ends that completion."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampledCompletion:
     """A completion."""
 
@@ -57,6 +70,8 @@ class SampledCompletion:
     """``stop`` (end-of-text, or the caller's rule) or ``length``."""
     tops: tuple[Alternatives, ...] = ()
     """For each position the likeliest tokens with their log-probabilities; empty unless requested."""
+    inserted: tuple[int, ...] = ()
+    """Positions of the tokens that the rule wrote; their log-probability is given as 0."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,8 +80,7 @@ class GenerationRequest:
 
     prompt: tuple[int, ...]
     params: SamplingParams
-    stops: Callable[[int, int], bool] | None = None
-    """Called with index and token of every sampled token; ends that completion by returning True."""
+    stops: Rule | None = None
     sampled: dict[int, SampledCompletion] = field(default_factory=dict)
     """Finished completions by index."""
     cancelled: bool = False
@@ -86,6 +100,9 @@ class _RowOwner:
     request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)
+    pending: deque[int] = field(default_factory=deque)
+    """Tokens of an insertion that are not written yet."""
+    inserted: list[int] = field(default_factory=list)
 
 
 class Engine:
@@ -232,9 +249,16 @@ class Engine:
         state["count"] += 1
         stopped = self._ends[tokens]
         for row, owner in enumerate(self._owners):
-            stops = owner.request.stops
-            if stops is not None and not stopped[row] and stops(owner.index, int(tokens[row])):
-                stopped[row] = True
+            if owner.pending:
+                self._insert(row, 1, owner.pending.popleft())
+                stopped[row] = False
+            elif owner.request.stops is not None:
+                outcome = owner.request.stops(owner.index, int(tokens[row]))
+                if isinstance(outcome, Insertion):
+                    owner.pending.extend(outcome.tokens)
+                    if outcome.dropped:  # otherwise the sampled token has to be decoded first
+                        self._insert(row, outcome.dropped, owner.pending.popleft())
+                stopped[row] = outcome is True or (outcome is False and stopped[row])
         complete = self._finish(stopped)
         live = rows.live
         if live:
@@ -243,6 +267,17 @@ class Engine:
             rows.logits[:live] = self._model.decode(last.astype(np.intp), state["position"], rows.cache)
             state["position"] += 1
         return complete
+
+    def _insert(self, row: int, dropped: int, token: int) -> None:
+        """Write a token in the place of a sequence's last ones, of which the cache holds all but the last."""
+        record = self._rows.state[row : row + 1]
+        record["count"] += 1 - dropped
+        record["position"] += 1 - dropped
+        place = int(record["count"][0]) - 1
+        record["tokens"][0, place], record["logprobs"][0, place] = token, 0.0
+        owner = self._owners[row]
+        del owner.tops[place + 1 :]
+        owner.inserted.append(place)
 
     def _note_tops(self, logits: Array, tops: Tokens) -> None:
         asking = np.flatnonzero(tops)
@@ -264,6 +299,7 @@ class Engine:
                 tuple(record["logprobs"][:count].tolist()),
                 "stop" if stopped[row] else "length",
                 tuple(owner.tops),
+                tuple(owner.inserted),
             )
             if owner.request.done:
                 complete.append(owner.request)

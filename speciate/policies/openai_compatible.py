@@ -28,6 +28,7 @@ from speciate.policies.openai_wire import (
     MalformedResponseError,
     Reply,
     ceilings_of,
+    most_reply,
     path_of,
     payload_of,
     read_answer,
@@ -35,8 +36,10 @@ from speciate.policies.openai_wire import (
 )
 from speciate.policies.request_fields import joined, one_each
 from speciate.policies.retries import Backoff
+from speciate.policies.scaffold import sample_sets
 from speciate.policies.usage import Billed, TokenCeilings, Usage, billed
 from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.compact import turns_of
 
 _RECHECK_S: Final = 30.0
 _MOST_REFUSAL: Final = 1000
@@ -85,9 +88,10 @@ class OpenAICompatible:
         self._endpoint.close()
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        ceilings = self._ceilings(request)
-        prompts = request.n if self._options.single else 1
-        return prompts * ceilings.prompt + ceilings.completion
+        ceilings, turns = self._ceilings(request), turns_of(self._policy, request.prompt, request.role)
+        prompts = (request.n if self._options.single else 1) + (turns - 1) * request.n
+        again = (turns - 1) * request.n * most_reply(self._policy, request)  # later requests read earlier answers
+        return prompts * ceilings.prompt + turns * ceilings.completion + again
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Answer every request, in order; they run concurrently.
@@ -95,14 +99,17 @@ class OpenAICompatible:
         Raises:
             PolicyUnavailableError: The endpoint refused a request, or returned no valid answer within the retries.
         """
+        call = _SampleCall()
+        return sample_sets(self._policy, requests, lambda each: self._round(each, call))
+
+    def _round(self, requests: Sequence[SampleRequest], call: _SampleCall) -> list[SampleResult]:
         if self._options.single:
             split = [one_each(request) for request in requests]
-            answers = iter(self._sample([one for each in split for one in each]))
+            answers = iter(self._sample([one for each in split for one in each], call))
             return [joined([next(answers) for _ in each]) for each in split]
-        return self._sample(requests)
+        return self._sample(requests, call)
 
-    def _sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        call = _SampleCall()
+    def _sample(self, requests: Sequence[SampleRequest], call: _SampleCall) -> list[SampleResult]:
         with ThreadPoolExecutor(max(1, min(len(requests), self._options.concurrency)), "policy") as pool:
             futures = [pool.submit(self._answer, request, call) for request in requests]
             wait(futures, return_when=FIRST_EXCEPTION)

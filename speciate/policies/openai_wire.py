@@ -14,7 +14,7 @@ from speciate.policies.numbers import read_count, read_logprobs, read_token_ids,
 from speciate.policies.streams import is_stream, joined_stream
 from speciate.policies.usage import TokenCeilings, Usage, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.prompts.compact import opening_of, stops_of
+from speciate.prompts.compact import between_answers, opening_of, stops_of, turns_of
 from speciate.prompts.text import printable
 
 _FINGERPRINT: Final = "system_fingerprint"
@@ -98,14 +98,14 @@ def path_of(policy: Policy) -> str:
 
 def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, stream: bool = False) -> dict[str, Any]:
     """Return the body of a request in the names of the OpenAI protocol."""
-    sampling = policy.sampling
+    sampling, turns = policy.sampling, turns_of(policy, request.prompt, request.role)
     body: dict[str, Any] = {
         "model": policy.model,
         "n": request.n,
         "seed": request.seed % _SEEDS,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "max_tokens": policy.tokens_for(request.role),
+        "max_tokens": policy.tokens_for(request.role) // turns,
         "stream": stream,
     }
     if stream:
@@ -120,8 +120,8 @@ def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, 
         if logprobs:
             body["logprobs"] = 1
     if opening := opening_of(policy, request.prompt):
-        body |= _continued(body, opening)
-        if policy.answers_for(request.role) == 1:
+        body |= _continued(body, opening + request.reply)
+        if turns == policy.answers_for(request.role):
             body["stop"] = list(stops_of(opening))
     if request.keep_tokens:
         body["return_token_ids"] = True
@@ -136,10 +136,17 @@ def _continued(body: Mapping[str, Any], opening: str) -> dict[str, Any]:
     return {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
 
 
+def most_reply(policy: Policy, request: SampleRequest) -> int:
+    """Return the most tokens of a reply to continue: its answers, and what stands between them."""
+    between = len(between_answers(opening_of(policy, request.prompt)).encode())
+    return policy.tokens_for(request.role) + policy.answers_for(request.role) * between
+
+
 def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenCeilings:
     prompt = len(storable(request.prompt.text()).encode())
+    prompt += min(len(request.reply.encode()), most_reply(policy, request))
     chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
-    longest = policy.tokens_for(request.role)
+    longest = policy.tokens_for(request.role) // turns_of(policy, request.prompt, request.role)
     return TokenCeilings(prompt + chat, longest, request.n * longest)
 
 

@@ -94,7 +94,7 @@ def one_each(request: SampleRequest) -> list[SampleRequest]:
     """Return a request for each completion, with seeds of their own."""
     if request.n == 1:
         return [request]
-    return [replace(request, n=1, seed=_seed(request.seed, index)) for index in range(request.n)]
+    return [replace(request, n=1, seed=seed_of(request.seed, index)) for index in range(request.n)]
 
 
 def joined(results: Sequence[SampleResult]) -> SampleResult:
@@ -116,5 +116,5 @@ def joined(results: Sequence[SampleResult]) -> SampleResult:
     )
 
 
-def _seed(seed: int, index: int) -> int:
+def seed_of(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:4]) >> 1

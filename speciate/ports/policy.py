@@ -40,6 +40,7 @@ class SampleRequest:
     # by the lanes before this one.
     earlier: int = 0
     problem: Problem | None = field(default=None, compare=False)  # for policies that write files
+    reply: str = ""  # what the reply to continue says after its opening
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ change, the first paragraph of the description, the rewards in one line, and the
 With the style ``prefilled`` the completion continues a code block that begins with the first line of the function to
 write. The prompt ends with that line, and the client sends it again in the begin of the reply: without a line break at
 its end, because models write the indentation of the next line together with it.
+
+With the style ``scaffolded`` a policy with several answers writes only their bodies: the sampler writes what stands
+between two of them, in training, in the engine and by continued requests.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Final
 from speciate.domain.candidate import Individual
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.policy import Policy, PromptStyle
+from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
@@ -56,10 +59,22 @@ def opening_of(policy: Policy, prompt: Prompt) -> str:
 
     Prompts are stored as they are, so compact ones are recognized by their first part.
     """
-    if policy.prompt_style is not PromptStyle.PREFILLED or prompt.system != _SYSTEM:
+    if not policy.prompt_style.opens_reply or prompt.system != _SYSTEM:
         return ""
     line = _BEGIN.search(prompt.user)
     return f"{_FENCE}\n{line[1] if line else ''}"
+
+
+def turns_of(policy: Policy, prompt: Prompt, role: PolicyRole) -> int:
+    """Return the requests of one reply: with a scaffold each answer continues those before it."""
+    scaffolded = policy.prompt_style is PromptStyle.SCAFFOLDED and opening_of(policy, prompt) != ""
+    return policy.answers_for(role) if scaffolded else 1
+
+
+def between_answers(opening: str) -> str:
+    """Return what a scaffold writes between two answers: the form that the prompt shows."""
+    line = opening.removeprefix(f"{_FENCE}\n")
+    return f"\n\n{line}" if line else f"{CLOSING}\n{SEPARATOR}\n{_FENCE}\n"
 
 
 def stops_of(opening: str) -> tuple[str, ...]:
@@ -91,7 +106,7 @@ def until_stop(text: str, opening: str, answers: int) -> str:
 
 def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None) -> str:
     """Return a completion with its opening, unless the endpoint began a block of its own; of a set, its answers."""
-    if policy.prompt_style is not PromptStyle.PREFILLED or not takes_compact(problem):
+    if not policy.prompt_style.opens_reply or not takes_compact(problem):
         return text
     opening = f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}"
     begun = text.lstrip().startswith(CLOSING.strip())
@@ -109,7 +124,7 @@ def compact_prompt(
     """Return a short prompt for a single Python program; without ``parent`` it starts from the seed program, if any."""
     base = parent.program if parent is not None else problem.seed_program
     code = _changeable(base)
-    line = _first_line(problem, base) if policy.prompt_style is PromptStyle.PREFILLED else ""
+    line = _first_line(problem, base) if policy.prompt_style.opens_reply else ""
     room = max(_MOST_TASK_CHARS, policy.prompt_tokens // 2)
     parts = [
         f"Change this Python code:\n{fenced(bounded(code, room), 'python')}" if code else "Write Python code.",

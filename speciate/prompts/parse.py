@@ -13,7 +13,7 @@ from speciate.domain.candidate import Failure
 from speciate.domain.files import heading_in
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.language import Language
-from speciate.domain.policy import EditFormat, Policy
+from speciate.domain.policy import EditFormat, Policy, PromptStyle
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
@@ -126,6 +126,9 @@ def parse_completion(
     raw = _raw_answers(body, base, problem, policy)
     raw = raw or [_nothing_read(body, problem, len(text))]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
+    if policy.prompt_style is PromptStyle.SCAFFOLDED:  # the sampler may have ended any of them at its limit
+        pairs = zip(raw, answers, strict=False)
+        answers = [_shortened(one, answer, base, problem) for one, answer in pairs]
     if cut and len(raw) <= limit:
         answers[-1] = _explain_cut(_shortened(raw[-1], answers[-1], base, problem), policy)
     return _reject_duplicates(answers, problem)

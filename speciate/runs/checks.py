@@ -9,7 +9,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.learning import MIN_GROUP, Learning
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec
@@ -94,6 +94,12 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         )
     policy = policies.policy.definition
     answers = policy.answers_per_rollout
+    if answers > 1 and policy.prompt_style is PromptStyle.SCAFFOLDED:
+        raise InvalidInputError(
+            f"learning: policy {policies.policy.name} has the prompt_style 'scaffolded', whose sets take several"
+            " requests: their tokens are not known as one text.",
+            remedy="Use prompt_style 'prefilled', or one answer per completion.",
+        )
     if answers > 1 and not learning.estimator.takes_sets:
         raise InvalidInputError(
             f"learning: estimator {learning.estimator.value} takes one answer per completion, and policy"

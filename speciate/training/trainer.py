@@ -1,7 +1,8 @@
 """Train a policy by reinforcement. The file follows the order of a training step.
 
 1. Draw prompts: problems from scratch, and mutations of the policy's own earlier answers (``_draw_prompts``).
-2. Write G rollouts for each prompt; one with several answers ends at the m-th (``_generate_single_turn``).
+2. Write G rollouts for each prompt; one with several answers ends at the m-th (``_generate_single_turn``). What a
+   scaffold writes between two answers has no loss.
 3. Parse answers as the service does and score them (``_calculate_rewards``): an (m, k) matrix for each rollout.
 4. Turn the matrices into advantages (``ESTIMATORS``).
 5. Minimise the clipped loss plus a KL divergence from the base (``_compute_loss``).
@@ -32,13 +33,14 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.target import TargetSet
+from speciate.inference.engine import Rule
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.config import TrainConfig
-from speciate.training.engine_rollouts import Rule, block_rule, write_rollouts
+from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts
 from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import AT_ONCE, chat_text, writing
 from speciate.training.reward_batch import Advantages
@@ -47,7 +49,10 @@ from speciate.training.run_files import read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 
+_BETWEEN: Final = 32
+"""Tokens for what a scaffold writes between two answers, beyond the limit of completions."""
 HOOKS: Final = {
+    "_generate": ("prompts",),
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("inputs",),
@@ -82,6 +87,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self._sampled: list[tuple[int, tuple[float, ...]]] = []
         self._single = policy_of(task, 1, config.prompt_style)
         self._asking = policy_of(task, task.answers, config.prompt_style) if config.multi_answer else self._single
+        self._turns = turns(task, config)
         # TRL adds the tokenizer's first token to prompts that are texts, and chat templates begin with it, too.
         self._begin = tokenizer.decode(tokenizer("")["input_ids"])
         super().__init__(
@@ -127,6 +133,11 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         if policy.prompt_format is PromptFormat.COMPLETION:
             return {"prompt": prompt.text(), "policy": policy}
         opening = opening_of(policy, prompt)
+        if self._turns > 1 and not opening:
+            raise InvalidInputError(
+                f"prompt_style = scaffolded: problem {problem.slug!r} does not ask for a single Python program.",
+                remedy="Choose another prompt_style.",
+            )
         text = chat_text(self.processing_class, prompt, opening)
         ids = self.processing_class(text, add_special_tokens=False)["input_ids"]
         if (size := len(ids)) > self.config.max_prompt_tokens:
@@ -139,19 +150,14 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = self._draw_prompts(inputs)
-        self._answers_of_rows = [row["policy"].answers_per_rollout for row in rows]
         self._rules = [self._rule(row) for row in rows]
+        self._limits = [self._limit(*pair) for pair in zip(rows, self._rules, strict=True)]
         output: dict[str, Any] = super()._generate_and_score_completions(rows)
         device = output["advantages"].device
         kl = [self.config.kl if row["parent"] is None else self.config.mutation_kl for row in rows]
         output["advantages"] = torch.tensor(self._advantages.values, dtype=torch.float32, device=device)
         output["kl_weight"] = torch.tensor(kl, dtype=torch.float32, device=device)
         return output
-
-    def _rule(self, row: dict[str, Any]) -> Rule | None:
-        if not row.get("opening"):
-            return None
-        return block_rule(self.processing_class.backend_tokenizer, row["policy"].answers_per_rollout, row["opening"])
 
     def sample_rewards(self) -> list[FloatArray]:
         """Sample one batch without learning from it; return the rewards of each problem's readable answers, (n, k)."""
@@ -163,45 +169,57 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     # 2. Rollouts
 
+    def _generate(self, prompts: list[Any]) -> Any:
+        """Mark the tokens of a scaffold, as TRL marks those of tools: they have no loss."""
+        output = super()._generate(prompts)
+        return (*output[:2], self._written, *output[3:]) if self._turns > 1 else output
+
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> tuple[list[list[int]], Any]:
+        """Write the rollouts; without the engine, each answer of a scaffold takes a generation of its own."""
         if self.config.use_engine:
-            return self._engine_rollouts(prompt_ids), None
-        completions, logprobs = super()._generate_single_turn(
-            prompt_ids, images, multimodal_fields, num_generations, has_tool_images
-        )
-        ends = [self._end(*row) for row in zip(completions, self._answers_of_rows, self._rules, strict=True)]
-        if logprobs is not None:
-            logprobs = [values[:end] for values, end in zip(logprobs, ends, strict=True)]
-        return [ids[:end] for ids, end in zip(completions, ends, strict=True)], logprobs
+            rollouts = self._engine_rollouts(prompt_ids)
+            self._written = [rollout.written for rollout in rollouts]
+            return [rollout.ids for rollout in rollouts], None
+        rollouts, logprobs = [Rollout() for _ in prompt_ids], None
+        unfinished = set(range(len(rollouts)))
+        for turn in range(self._turns):
+            started = [[*prompt, *rollout.ids] for prompt, rollout in zip(prompt_ids, rollouts, strict=True)]
+            completions, logprobs = super()._generate_single_turn(
+                started, images, multimodal_fields, num_generations if turn == 0 else 1, has_tool_images
+            )
+            for i in sorted(unfinished):
+                sampled = completions[i][: self._limits[i]]
+                if not rollouts[i].extend(sampled, self._rules[i], [] if logprobs is None else logprobs[i]):
+                    unfinished.remove(i)
+        self._written = [rollout.written for rollout in rollouts]
+        return [rollout.ids for rollout in rollouts], logprobs and [rollout.logprobs for rollout in rollouts]
 
-    def _engine_rollouts(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        longest = self.args.max_completion_length
-        single = longest if self._close is None else self.task.max_tokens + 1
-        limited = [
-            (prompt, m, single if m == 1 else longest) for prompt, m in zip(prompts, self._answers_of_rows, strict=True)
-        ]
+    def _engine_rollouts(self, prompts: Sequence[Sequence[int]]) -> list[Rollout]:
         return write_rollouts(
             self.accelerator.unwrap_model(self.model),
-            limited,
-            close=self._close,
+            list(zip(prompts, self._limits, self._rules, strict=True)),
             end=self.processing_class.eos_token_id,
-            rules=self._rules,
             temperature=self.config.temperature,
             seed=int(self.rng.integers(1 << 48)),
         )
 
-    def _end(self, ids: Sequence[int], answers: int, rule: Rule | None = None) -> int:
-        """Return the number of tokens in the first m answers; without this limit a policy learns to write ever more."""
-        if rule is not None:
-            return next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))
-        if self._close is None:
-            return len(ids)
-        if answers == 1:
-            return min(len(ids), self.task.max_tokens + 1)
-        closed = [position for position, token in enumerate(ids) if token == self._close]
-        return closed[answers - 1] + 1 if len(closed) >= answers else len(ids)
+    def _rule(self, row: dict[str, Any]) -> Rule | None:
+        """Return what ends a rollout; without a limit of answers a policy learns to write ever more."""
+        policy, tokenizer = row["policy"], self.processing_class
+        answers, opening = policy.answers_per_rollout, row.get("opening")
+        if opening:
+            limit = self.args.max_completion_length if self._turns > 1 and answers > 1 else None
+            return BlockRule(tokenizer.backend_tokenizer, answers, opening, end=tokenizer.eos_token_id, limit=limit)
+        return None if self._close is None or answers == 1 else ClosingRule(self._close, answers)
+
+    def _limit(self, row: dict[str, Any], rule: Rule | None) -> int:
+        """Return the most tokens of a rollout, as in serving."""
+        if self._close is not None and row["policy"].answers_per_rollout == 1:
+            return int(self.task.max_tokens) + 1
+        longest = rule.longest if isinstance(rule, BlockRule) else 0
+        return max(longest, int(self.args.max_completion_length))
 
     # 3. Rewards
 
@@ -284,7 +302,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         inputs = trimmed(inputs)
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        mask = inputs["completion_mask"]  # (B, T)
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)  # (B, T)
         logps, entropies, _ = self._get_per_token_logps_and_entropies(
             model, ids, attention, mask.size(1), compute_entropy=True
         )
@@ -347,6 +365,9 @@ def trl_arguments(
     m = task.answers if config.multi_answer else 1
     # The limit is that of serving: otherwise a policy would learn answers that are truncated later.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
+    parts = turns(task, config)
+    generated = -(-longest // parts)
+    longest += _BETWEEN * (parts - 1)
     local = config.batch // processes
     micro = min(config.micro_batch or _at_once(config, local, processes, longest * token_bytes, cpu=cpu), local)
     pass_bytes = micro * (config.max_prompt_tokens + longest) * token_bytes
@@ -358,7 +379,7 @@ def trl_arguments(
         gradient_accumulation_steps=max(1, local // micro),
         steps_per_generation=max(1, local // micro) * config.updates,
         num_generations=config.group,
-        max_completion_length=longest,
+        max_completion_length=generated,
         temperature=config.temperature,
         top_p=1.0,
         learning_rate=config.learning_rate,
@@ -387,6 +408,12 @@ def trl_arguments(
         dataloader_num_workers=0,
         remove_unused_columns=False,
     )
+
+
+def turns(task: Task, config: TrainConfig) -> int:
+    """Return the generations of one rollout: with a scaffold, one for each answer."""
+    scaffolded = config.prompt_style is PromptStyle.SCAFFOLDED and task.codec is None
+    return task.answers if scaffolded and config.multi_answer else 1
 
 
 def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:

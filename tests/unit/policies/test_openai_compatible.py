@@ -27,6 +27,9 @@ from speciate.ports.policy import SampleRequest
 from speciate.problems.loader import bundled, load_problem
 from speciate.prompts.compact import opening_of
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.parse import parse_completion
+from speciate.training.tasks import Split
+from speciate.training.tasks.python import PythonTask
 from tests.support.openai_endpoint import Endpoint, Reply, serve
 
 KEY = "sk-very-secret-0123456789"
@@ -125,6 +128,52 @@ def test_a_prefilled_reply_is_continued(endpoint: Endpoint, connect: Connect, an
     assert text["prompt"].endswith(f"\n\n{opening}")
     stops = ["\n```", "\ndef ", "\nprint(", "\n# "] if answers == 1 else None
     assert [body.get("stop") for body in (chat, text)] == [stops, stops]
+
+
+@pytest.mark.parametrize("fields", [{}, {"n": None}])
+def test_each_answer_of_a_scaffold_takes_a_request(
+    endpoint: Endpoint, connect: Connect, fields: dict[str, None]
+) -> None:
+    changes = {"prompt_style": "scaffolded", "answers_per_rollout": 3, "sampling": {"max_tokens": 90, "logprobs": True}}
+    policy = Policy.model_validate({"slug": "p", "kind": "scripted", **changes})
+    (defined,) = PythonTask().problems(Split.TRAIN, 1)
+    asked = build_prompt(defined, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0))
+    opening = opening_of(policy, asked)
+    texts = iter([("\n    return x\n", "stop"), ("\n    return 2 * x\nfor i in", "length"), ("\n    return 3", "stop")])
+
+    def answer(_: int) -> Reply:
+        text, finish = next(texts)
+        choice = {"message": {"content": text}, "finish_reason": finish, "logprobs": {"content": [{"logprob": -1.0}]}}
+        return as_json({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})
+
+    endpoint.misbehave = answer
+    client = connect(**changes, options={"fields": fields, "check": False})
+    sampled = SampleRequest(asked, PolicyRole.PROPOSE, 1, 1)
+    (result,) = client.sample([sampled])
+    assert [body["max_tokens"] for body in endpoint.seen] == [30] * 3
+    assert all("\ndef " in body["stop"] for body in endpoint.seen)
+    assert len({body["seed"] for body in endpoint.seen}) == 3
+    line = opening.removeprefix("```python\n")
+    assert endpoint.seen[2]["messages"][-1]["content"] == (
+        f"{opening}\n    return x\n\n{line}\n    return 2 * x\nfor i in\n\n{line}"
+    )
+    assert (result.prompt_tokens, result.completions[0].tokens, result.completions[0].mean_logprob) == (27, 3, -1.0)
+    assert result.tokens <= client.token_ceiling(sampled)
+    read = parse_completion(result.completions[0].text, problem=defined, policy=policy, parent=None)
+    assert [each.program for each in read] == [f"{line}\n    return {value}\n" for value in ("x", "2 * x", "3")]
+
+
+def test_a_scaffold_that_fails_costs_all_of_its_requests(endpoint: Endpoint, connect: Connect) -> None:
+    changes = {"prompt_style": "scaffolded", "answers_per_rollout": 3}
+    policy = Policy.model_validate({"slug": "p", "kind": "scripted", **changes})
+    problem = load_problem(bundled()["sorting-network-8"])
+    asked = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0))
+    endpoint.misbehave = replies(as_json({"choices": [CHOICE], "usage": {"completion_tokens": 5}}), (500, {}, b""))
+    client = connect(**changes, price={"input": 0, "output": 1}, options={"check": False, "max_retries": 0})
+    with pytest.raises(PolicyUnavailableError) as raised:
+        client.sample([SampleRequest(asked, PolicyRole.PROPOSE, 1, 1)])
+    assert raised.value.spent is not None
+    assert raised.value.spent.tokens > 5
 
 
 def test_impossible_numbers_in_an_answer_are_ignored(endpoint: Endpoint, connect: Connect) -> None:

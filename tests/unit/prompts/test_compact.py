@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.candidate import Failure, FailureKind, Individual
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.problems.loader import bundled, load_problem
@@ -119,7 +119,7 @@ def test_a_reply_that_begins_its_own_block_is_read_as_it_is(problem: Callable[..
 
 def test_other_prompts_are_not_continued(problem: Callable[..., Problem], data_problem: Problem) -> None:
     assert opening_of(PREFILLED, prompt(data_problem, None, prompt_style="prefilled")) == ""
-    assert opening_of(PREFILLED.model_copy(update={"prompt_style": "compact"}), prompt(problem(), None)) == ""
+    assert opening_of(PREFILLED.model_copy(update={"prompt_style": PromptStyle.COMPACT}), prompt(problem(), None)) == ""
 
 
 def test_other_candidates_get_standard_prompts(data_problem: Problem) -> None:

@@ -10,8 +10,9 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError  # noqa: E402
 from speciate.training.config import TrainConfig  # noqa: E402
-from speciate.training.engine_rollouts import block_rule, write_rollouts  # noqa: E402
+from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts  # noqa: E402
 from speciate.training.models import AT_ONCE, new_model, new_tokenizer  # noqa: E402
+from tests.unit.inference.checkpoints import write_bytes  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -36,7 +37,9 @@ def model(tokenizer):
 
 def write(model, tokenizer, prompts, *, temperature=1.0, seed=0):
     close = tokenizer.convert_tokens_to_ids(CLOSE)
-    return write_rollouts(model, prompts, close=close, end=tokenizer.eos_token_id, temperature=temperature, seed=seed)
+    ruled = [(ids, most, ClosingRule(close, answers) if answers > 1 else None) for ids, answers, most in prompts]
+    rollouts = write_rollouts(model, ruled, end=tokenizer.eos_token_id, temperature=temperature, seed=seed)
+    return [rollout.ids for rollout in rollouts]
 
 
 def test_greedy_rollouts_equal_those_of_transformers(model, tokenizer):
@@ -125,7 +128,7 @@ def test_rules_end_rollouts_with_their_code_blocks():
     tokenizer.decoder = Fuse()
 
     def end(ids, answers, opening="```python\n"):
-        rule = block_rule(tokenizer, answers, opening)
+        rule = BlockRule(tokenizer, answers, opening)
         return next((place for place, token in enumerate(ids, 1) if rule(0, token)), None)
 
     one = [0, 1, 0, 1, 2]
@@ -139,17 +142,17 @@ def test_rules_end_rollouts_with_their_code_blocks():
     two = [*one, 1, 2, 4, 1, 0, 1, 2]  # close, open, close
     assert end(two, 2) == len(two)
     assert end(two[:-1], 2) is None
-    rule = block_rule(tokenizer, 1, "```python\n")
+    rule = BlockRule(tokenizer, 1, "```python\n")
     assert [rule(index, token) for index, token in [(0, 1), (1, 2), (0, 2), (1, 2)]] == [False, False, True, False]
 
 
 def test_a_rule_belongs_to_its_prompt(model, tokenizer):
     prompts = [(tokenizer(text)["input_ids"], 1, 9) for text in ("w0 w1", "w0 w1", "w3")]
     free = write(model, tokenizer, prompts)
-    rules = [lambda _index, _token: True, lambda _index, _token: True, None]
-    ended = write_rollouts(model, prompts, close=None, end=tokenizer.eos_token_id, temperature=1.0, seed=0, rules=rules)
-    assert [len(ids) for ids in ended[:2]] == [1, 1]
-    assert ended[2] == free[2]
+    ruled = [(ids, most, None if i == 2 else lambda _, __: True) for i, (ids, _, most) in enumerate(prompts)]
+    ended = write_rollouts(model, ruled, end=tokenizer.eos_token_id, temperature=1.0, seed=0)
+    assert [len(rollout.ids) for rollout in ended[:2]] == [1, 1]
+    assert ended[2].ids == free[2]
 
 
 @pytest.mark.parametrize("group", [8, 16, 24, 48])
@@ -188,3 +191,88 @@ def test_all_padding_columns_are_trimmed():
     assert kept["ref_per_token_logps"].tolist() == [[0, 1], [3, 4]]
     assert kept["advantages"] is inputs["advantages"]
     assert kept["num_items_in_batch"] is inputs["num_items_in_batch"]
+
+
+@pytest.fixture(scope="module")
+def scaffold_model(tmp_path_factory):
+    """A model of bytes that ends its answers after some letters, and its tokenizer."""
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    folder = write_bytes(tmp_path_factory.mktemp("bytes"))
+    return LlamaForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+OPENING = "```python\ndef solve(x):"
+BETWEEN = "\n\ndef solve(x):"
+
+
+def scaffolded(model, tokenizer, count=6, limit=12):
+    prompt = tokenizer(OPENING)["input_ids"]
+    rule = BlockRule(tokenizer.backend_tokenizer, 3, OPENING, end=tokenizer.eos_token_id, limit=limit)
+    asked = [(prompt, rule.longest, rule)] * count
+    return prompt, write_rollouts(model, asked, end=tokenizer.eos_token_id, temperature=1.0, seed=5)
+
+
+def test_the_engine_writes_what_stands_between_answers(scaffold_model):
+    model, tokenizer = scaffold_model
+    _, rollouts = scaffolded(model, tokenizer)
+    for rollout in rollouts:
+        text = tokenizer.decode(rollout.ids)
+        assert text.count("def solve(x):") == 2
+        theirs = [i for i, ours in zip(rollout.ids, rollout.written, strict=True) if not ours]
+        assert tokenizer.decode(theirs) in (BETWEEN * 2, BETWEEN + BETWEEN.lstrip("\n"), BETWEEN.lstrip("\n") * 2)
+        assert sum(rollout.written) <= 3 * 12
+
+
+def test_the_engine_continues_after_insertions_as_the_model_does(scaffold_model):
+    """Dropped tokens leave no trace: log-probabilities are those of one pass over the text as it stands."""
+    from speciate.inference.engine import Engine, GenerationRequest, Insertion, SamplingParams
+    from speciate.training.engine_rollouts import _checkpoint
+
+    model, tokenizer = scaffold_model
+    prompt = tuple(tokenizer(OPENING)["input_ids"])
+    inserted = tuple(tokenizer(BETWEEN)["input_ids"])
+    seen = {}
+
+    def rule(index, _token):
+        seen[index] = seen.get(index, 0) + 1
+        if index == 3 and seen[index] == 1:
+            return Insertion(1, inserted)  # nothing stays
+        return Insertion(index, inserted) if seen[index] == 5 else False
+
+    request = GenerationRequest(prompt, SamplingParams(n=4, max_tokens=40, seed=2, tops=2), rule)
+    Engine(_checkpoint(model, tokenizer.eos_token_id)).run([request])
+    for index in range(4):
+        one = request.sampled[index]
+        assert [one.token_ids[i] for i in one.inserted[:15]] == list(inserted)
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *one.token_ids]])).logits[0, len(prompt) - 1 : -1]
+        logps = torch.log_softmax(logits, 1)[torch.arange(len(one.token_ids)), torch.tensor(one.token_ids)].numpy()
+        logps[list(one.inserted)] = 0.0
+        assert np.abs(logps - np.array(one.logprobs)).max() < 1e-4
+        assert len(one.tops) == len(one.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sampled", "written"),
+    [
+        ("\n return 1", "\n\ndef ", "solve(x):"),  # the policy's own begin of the next answer stays
+        ("\n return 1", "\n```", "\ndef solve(x):"),
+        ("\n return 1", "\nprint(", "\ndef solve(x):"),
+        ("\n return 1  ", "<eos>", BETWEEN),
+        ("\n 123456789", "", BETWEEN),  # at the limit
+        ("", "<eos>", BETWEEN),
+    ],
+)
+def test_the_end_of_an_answer_becomes_the_begin_of_the_next(scaffold_model, answer, sampled, written):
+    tokenizer = scaffold_model[1]
+    rule = BlockRule(
+        tokenizer.backend_tokenizer, 2, OPENING, end=tokenizer.eos_token_id, limit=11 if not sampled else 40
+    )
+    rollout = Rollout()
+    ids = tokenizer(answer + sampled)["input_ids"]
+    assert rollout.extend(ids, rule, [-1.0] * len(ids))
+    assert tokenizer.decode(rollout.ids) == answer.rstrip() + BETWEEN
+    assert tokenizer.decode([i for i, ours in zip(rollout.ids, rollout.written, strict=True) if not ours]) == written
+    assert [p == 0.0 for p in rollout.logprobs] == [not ours for ours in rollout.written]
+    assert not rollout.extend(tokenizer("\n return 2\n```")["input_ids"], rule)

@@ -137,13 +137,22 @@ def test_a_pass_takes_the_groups_that_half_of_the_memory_holds(monkeypatch, tmp_
 def test_a_mutation_has_the_same_length_limit_as_in_serving():
     from types import SimpleNamespace
 
+    from speciate.training.engine_rollouts import Rollout
     from speciate.training.trainer import VectorTrainer
 
-    trainer = SimpleNamespace(_close=9, task=SimpleNamespace(max_tokens=3))
-    ends = {(1, 2, 1): 3, (1, 2, 1, 2, 1, 2): 4}
-    assert {ids: VectorTrainer._end(trainer, ids, 1) for ids in ends} == ends
-    many = {(1, 9, 2, 9, 3): 5, (1, 9, 2, 9, 3, 9, 4): 6}
-    assert {ids: VectorTrainer._end(trainer, ids, 3) for ids in many} == many
+    task, args = SimpleNamespace(max_tokens=3), SimpleNamespace(max_completion_length=12)
+    trainer = SimpleNamespace(_close=9, task=task, args=args, processing_class=None)
+    for answers, ends in {
+        1: {(1, 2, 1): 3, (1, 2, 1, 2, 1, 2): 4},
+        3: {(1, 9, 2, 9, 3): 5, (1, 9, 2, 9, 3, 9, 4): 6},
+    }.items():
+        row = {"policy": SimpleNamespace(answers_per_rollout=answers)}
+        rule = VectorTrainer._rule(trainer, row)
+        limit = VectorTrainer._limit(trainer, row, rule)
+        for ids, size in ends.items():
+            rollout = Rollout()
+            assert not rollout.extend(ids[:limit], VectorTrainer._rule(trainer, row))
+            assert rollout.ids == [*ids[:size]]
 
 
 def test_solved_problems_are_not_drawn_again():
@@ -513,7 +522,8 @@ class _InterruptionError(Exception):
     pass
 
 
-def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch):
+@pytest.mark.parametrize("style", ["prefilled", "scaffolded"])
+def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch, style):
     from safetensors.numpy import load_file
 
     from speciate.domain.policy import PolicyRole, PromptStyle
@@ -538,7 +548,7 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     monkeypatch.setattr(PythonTask, "score", score)
     config = TrainConfig(
         "vpo", steps=2, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, save_every=1, lora_rank=2,
-        use_engine=True, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle.PREFILLED,
+        use_engine=True, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle(style),
     )  # fmt: skip
     task = PythonTask(name="python-easy", most_steps=2)
 
@@ -554,8 +564,54 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     assert any(np.abs(weights).max() > 0 for name, weights in whole.items() if "lora_B" in name)
     assert all(text.endswith("[assistant] ```python\ndef solve(x):") for text in asked)
     served = policy_of(tmp_path / "whole", "served")
-    assert served.prompt_style is PromptStyle.PREFILLED
+    assert served.prompt_style is PromptStyle(style)
     assert served.tokens_for(PolicyRole.PROPOSE) == 24
+
+
+@pytest.mark.parametrize("use_engine", [True, False])
+def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, use_engine):
+    """Whatever probability the model gives to what the scaffold writes, the weights come out the same."""
+    import torch
+    from safetensors.numpy import load_file
+
+    from speciate.domain.policy import PromptStyle
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks.python import PythonTask
+    from speciate.training.trainer import VectorTrainer
+    from tests.unit.inference.checkpoints import write_bytes
+
+    base, seen = write_bytes(tmp_path / "bytes"), []
+    compute_loss, compute = VectorTrainer._compute_loss, VectorTrainer._get_per_token_logps_and_entropies
+
+    def noted(self, model, inputs):
+        seen.append(inputs)
+        return compute_loss(self, model, inputs)
+
+    def unlikely(self, model, input_ids, attention_mask, logits_to_keep, **options):
+        logps, *rest = compute(self, model, input_ids, attention_mask, logits_to_keep, **options)
+        ours = seen[-1]["tool_mask"][:, :logits_to_keep] if seen else torch.ones_like(logps)
+        return torch.where(ours == 0, 3.0 * logps, logps), *rest
+
+    monkeypatch.setattr(VectorTrainer, "_programs", lambda _self, _row, completion, _ids: [completion])
+    monkeypatch.setattr(VectorTrainer, "_compute_loss", noted)
+    monkeypatch.setattr(
+        PythonTask, "score", lambda _, batch: [[(sum(map(ord, t)) % 8 / 8,) * 8 for t in texts] for _, texts in batch]
+    )
+    config = TrainConfig(
+        "vpo", steps=1, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, lora_rank=2, micro_batch=8,
+        use_engine=use_engine, max_tokens=36, max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED,
+    )  # fmt: skip
+    task = PythonTask(name="python-easy", most_steps=2)
+    train_policy(task, config, base, tmp_path / "plain")
+    theirs = (seen[0]["completion_mask"] * (1 - seen[0]["tool_mask"])).sum(1)
+    assert theirs.min() >= 2 * len("def solve(x):")
+    assert seen[0]["num_items_in_batch"] == (seen[0]["completion_mask"] * seen[0]["tool_mask"]).sum() <= 8 * 36
+    monkeypatch.setattr(VectorTrainer, "_get_per_token_logps_and_entropies", unlikely)
+    train_policy(task, config, base, tmp_path / "unlikely")
+    plain, changed = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("plain", "unlikely"))
+    assert all(np.array_equal(plain[name], changed[name]) for name in plain)
+    assert any(np.abs(weights).max() > 0 for name, weights in plain.items() if "lora_B" in name)
 
 
 def test_improbable_padding_leaves_the_weights_finite(base, tmp_path, monkeypatch):
