@@ -108,6 +108,30 @@ def test_the_chart_at_the_top_survives_updates(visitor: Visitor, site: Site) -> 
     expect(plot.locator(".main-svg").first).to_be_visible()
 
 
+def test_a_saved_page_contains_its_charts(browser: Browser, site: Site, tmp_path: Path) -> None:
+    with visiting(browser.new_context(), site.url) as visitor:
+        visitor.go(f"/runs/{site.running}")
+        visitor.drawn()
+        # A page in one file runs no script; one with files beside it runs those of the page again.
+        snapshot = visitor.page.context.new_cdp_session(visitor.page).send("Page.captureSnapshot", {"format": "mhtml"})
+        (tmp_path / "saved.mhtml").write_bytes(snapshot["data"].encode())
+        text = visitor.page.content()
+        for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', text):
+            (tmp_path / Path(path).name).write_bytes(visitor.page.request.get(site.url + path).body())
+            text = text.replace(path, Path(path).name)
+        (tmp_path / "saved.html").write_text(text)
+    for name in ("saved.mhtml", "saved.html"):
+        errors: list[str] = []
+        with browser.new_context(offline=True) as context:
+            page = context.new_page()
+            page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
+            page.goto(f"file://{tmp_path}/{name}")
+            for plot in ("tradeoffs", "progress"):
+                expect(page.locator(f"[data-figure*='/{plot}.json'] .main-svg").first).to_be_visible()
+            expect(page.locator("#link")).to_be_hidden()
+        assert not errors
+
+
 def test_a_printed_page_contains_its_charts_in_light_colours(browser: Browser, site: Site) -> None:
     with visiting(browser.new_context(color_scheme="dark"), site.url) as visitor:
         visitor.go(f"/runs/{site.done}/population")

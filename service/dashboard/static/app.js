@@ -6,6 +6,12 @@
   const all = (query, from = document) => [...from.querySelectorAll(query)];
   const token = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
+  // A saved page: its charts stay as they were, and no server answers.
+  if (location.protocol === "file:") {
+    for (const each of all(".needs-script, #theme-form")) each.remove();
+    return;
+  }
+
   // Theme: stored in a cookie, so that the server renders the next page in it.
   const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const themed = () => {
