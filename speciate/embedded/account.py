@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from speciate.embedded.errors import ServerAccountError
+from speciate.embedded.errors import EmbeddedServerError
 
 _DEFAULT_ACCOUNT = "nobody"
 
@@ -36,7 +36,7 @@ def server_account() -> ServerAccount | None:
     """Return the account to switch to, or None when the invoking user runs everything.
 
     Raises:
-        ServerAccountError: If the user is root and the account (`nobody`, or the value of `SPECIATE_POSTGRES_USER`)
+        EmbeddedServerError: If the user is root and the account (`nobody`, or the value of `SPECIATE_POSTGRES_USER`)
             does not exist or is root itself.
     """
     if os.geteuid() != 0:
@@ -47,7 +47,7 @@ def server_account() -> ServerAccount | None:
     except KeyError:
         entry = None
     if entry is None or entry.pw_uid == 0:
-        raise ServerAccountError(
+        raise EmbeddedServerError(
             f"PostgreSQL does not run as root, and {name!r} is not an unprivileged account of this machine. "
             "Name one in SPECIATE_POSTGRES_USER, or start Speciate as an ordinary user."
         )

@@ -16,29 +16,6 @@ class BinariesNotFoundError(EmbeddedServerError):
     """No searched place contains a usable server program."""
 
 
-class ServerAccountError(EmbeddedServerError):
-    """PostgreSQL does not run as root, and no unprivileged account or readable place exists for it."""
-
-
-class RuntimeDirectoryError(EmbeddedServerError):
-    """No writable directory has a path short enough for a unix socket."""
-
-
-class ClusterVersionError(EmbeddedServerError):
-    """Another major version of PostgreSQL created the cluster in the data directory."""
-
-    def __init__(self, cluster: Path, major: int, available: int) -> None:
-        super().__init__(
-            f"{cluster} was created by PostgreSQL {major}, but the programs found are PostgreSQL {available}. "
-            f"Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {major}, "
-            "or start on an empty directory with --data-dir."
-        )
-
-
-class PasswordsLostError(EmbeddedServerError):
-    """A cluster exists, but the file with its password is missing or invalid."""
-
-
 class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
     """Another process runs its servers on this data directory."""
 
@@ -57,11 +34,3 @@ class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
     def lasts(self) -> bool:
         """False if the servers are stopping."""
         return self.pid is not None or self.runtime_dir is not None
-
-
-class ServerStartError(EmbeddedServerError):
-    """A server ended or did not answer before it became ready."""
-
-
-class GuardError(EmbeddedServerError):
-    """The guard process ended, or did not answer."""

@@ -5,7 +5,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from speciate.embedded.errors import PasswordsLostError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.placement import write_private
 
 _FILE = "passwords.json"
@@ -20,7 +20,7 @@ class Passwords:
 
 
 def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
-    """Return the passwords in `data_dir`, generated on the first start; `PasswordsLostError` if they are lost or
+    """Return the passwords in `data_dir`, generated on the first start; `EmbeddedServerError` if they are lost or
     damaged.
     """
     path = data_dir / _FILE
@@ -28,7 +28,7 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
         return _parse(path)
     except FileNotFoundError:
         if cluster_exists:
-            raise PasswordsLostError(
+            raise EmbeddedServerError(
                 f"{path} is missing, and the database beside it needs its password. "
                 "Restore the file, or start on an empty directory with --data-dir."
             ) from None
@@ -42,6 +42,6 @@ def _parse(path: Path) -> Passwords:
         fields = json.loads(path.read_text())
         return Passwords(str(fields["postgres"]), str(fields["valkey"]))
     except (ValueError, KeyError, TypeError):
-        raise PasswordsLostError(
+        raise EmbeddedServerError(
             f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."
         ) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speciate.embedded.account import ServerAccount
 from speciate.embedded.binaries import PostgresBinaries
-from speciate.embedded.errors import RuntimeDirectoryError, ServerAccountError
+from speciate.embedded.errors import EmbeddedServerError
 
 CLUSTER_LINK = "postgres"
 
@@ -30,7 +30,7 @@ def make_runtime_dir(parent: Path | None) -> Path:
         if os.geteuid() == 0:
             directory.chmod(0o711)  # PostgreSQL's account can enter its own directory but list nothing
         return directory
-    raise RuntimeDirectoryError(
+    raise EmbeddedServerError(
         f"No place for unix sockets: {', '.join(map(str, candidates))} is not writable, or longer than "
         f"{_SOCKET_PATH_LIMIT - len(_LONGEST_SOCKET) - 1} bytes. "
         "Set XDG_RUNTIME_DIR or TMPDIR to a short, writable directory."
@@ -69,7 +69,7 @@ def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
     """Return the directory of the cluster: in the data directory, or the target of a link there.
 
     As root, with a data directory that PostgreSQL's account cannot reach (for example below /root), the cluster is
-    under /var/lib/speciate; `ServerAccountError` if that cannot be created.
+    under /var/lib/speciate; `EmbeddedServerError` if that cannot be created.
     """
     link = data_dir / CLUSTER_LINK
     if link.is_symlink():
@@ -78,7 +78,7 @@ def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
         return link
     target = _reachable_place("clusters", account) / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     if target.exists():
-        raise ServerAccountError(
+        raise EmbeddedServerError(
             f"{target} holds the database of an earlier {data_dir}, but the link {link} to it is gone. "
             f"Restore it (ln -s {target} {link}), or remove {target} if you do not need its data."
         )
@@ -119,7 +119,7 @@ def _copy_installation(binaries: PostgresBinaries, copy: Path, package: str, acc
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         if not copy.exists():  # it exists if another start was faster
-            raise ServerAccountError(
+            raise EmbeddedServerError(
                 f"{account.name} cannot read the PostgreSQL programs in {binaries.bin_dir}, and copying them to {copy} "
                 f"failed: {error}. Install Speciate outside of a private home, or start it as an ordinary user."
             ) from error
@@ -131,9 +131,9 @@ def _reachable_place(name: str, account: ServerAccount) -> Path:
         for directory in (_SHARED_STATE, place):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        raise ServerAccountError(_no_place(place, account, str(error))) from error
+        raise EmbeddedServerError(_no_place(place, account, str(error))) from error
     if not account.can_reach(place):
-        raise ServerAccountError(_no_place(place, account, "not reachable"))
+        raise EmbeddedServerError(_no_place(place, account, "not reachable"))
     return place
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from speciate.embedded.account import ServerAccount
 from speciate.embedded.binaries import PostgresBinaries
-from speciate.embedded.errors import ClusterVersionError, ServerStartError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.liveness import runs
 from speciate.embedded.processes import ChildCommand
 
@@ -54,12 +54,16 @@ class Postgres:
     """Descriptor of the data directory's lock, kept open by every program that uses the cluster."""
 
     def ensure_cluster(self, password: str) -> None:
-        """Create the cluster if it does not exist; raise `ClusterVersionError` if another major version created it."""
+        """Create the cluster if it does not exist; raise `EmbeddedServerError` if another major version created it."""
         version_file = self.cluster / "PG_VERSION"
         if not version_file.exists():
             self._create(password)
         elif (major := int(version_file.read_text())) != self.binaries.major:
-            raise ClusterVersionError(self.cluster, major, self.binaries.major)
+            raise EmbeddedServerError(
+                f"{self.cluster} was created by PostgreSQL {major}, but the programs found are PostgreSQL "
+                f"{self.binaries.major}. Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {major}, "
+                "or start on an empty directory with --data-dir."
+            )
 
     def command(self) -> ChildCommand:
         self._forget_dead_postmaster()
@@ -130,7 +134,7 @@ class Postgres:
             log.write(done.stdout)
         if done.returncode != 0:
             last = done.stdout.strip().splitlines()[-5:]
-            raise ServerStartError(
+            raise EmbeddedServerError(
                 f"{program} could not make {self.cluster} (status {done.returncode}): {' | '.join(last)}"
             )
 

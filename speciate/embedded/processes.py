@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
-from speciate.embedded.errors import GuardError, ServerStartError
+from speciate.embedded.errors import EmbeddedServerError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _ANSWER_LIMIT_S = 10.0
@@ -74,8 +74,8 @@ class ChildStatus:
 class GuardedProcesses:
     """Children that end, in reverse order of their start, when this process ends: by `stop`, a signal, or kill −9.
 
-    Not thread-safe. A copy in a forked child of this process does nothing. Methods raise `GuardError` if the guard was
-    killed; the kernel then ends its children.
+    Not thread-safe. A copy in a forked child of this process does nothing. Methods raise `EmbeddedServerError` if the
+    guard was killed; the kernel then ends its children.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class GuardedProcesses:
         self._send({**watch, "remove": [str(path) for path in self._remove], "preload": preload})
 
     def start(self, command: ChildCommand) -> int:
-        """Start a child, or start it again after it ended, and return its process id; raises `ServerStartError`."""
+        """Start a child, or start it again after it ended, and return its process id; raises `EmbeddedServerError`."""
         if (child := self.poll().get(command.name)) is not None and child.running:
             raise ValueError(f"{command.name} is already running, as process {child.pid}")
         self._status.pop(command.name, None)
@@ -153,7 +153,7 @@ class GuardedProcesses:
             self._send({"op": "start", "child": _as_message(command)}, environment)
         self._wait_until(lambda: command.name in self._status or command.name in self._failures, limit_s)
         if command.name in self._failures:
-            raise ServerStartError(f"{command.name} could not be started: {self._failures[command.name]}")
+            raise EmbeddedServerError(f"{command.name} could not be started: {self._failures[command.name]}")
         self._commands[command.name] = command
         return self._status[command.name].pid
 
@@ -191,7 +191,7 @@ class GuardedProcesses:
         self._commands_to.close()
         limit_s = sum(command.grace_s for command in self._commands.values()) + _STOP_MARGIN_S
         if self._users is not None:
-            with contextlib.suppress(GuardError):  # the guard has ended
+            with contextlib.suppress(EmbeddedServerError):  # the guard has ended
                 self._wait_until(lambda: self.kept, limit_s)
         if self.kept:
             guard.returncode = 0  # this process does not wait for it
@@ -200,7 +200,7 @@ class GuardedProcesses:
         except subprocess.TimeoutExpired:
             guard.kill()
             guard.wait()
-        with contextlib.suppress(GuardError):
+        with contextlib.suppress(EmbeddedServerError):
             while self._receive(0.0):
                 pass  # the children's exit statuses
         guard.stdout.close()
@@ -225,14 +225,14 @@ class GuardedProcesses:
             sent = socket.send_fds(self._commands_to, [line], [] if file is None else [file.fileno()])
             self._commands_to.sendall(line[sent:])
         except (BrokenPipeError, ConnectionResetError):
-            raise GuardError(f"the guard process {self.guard_pid} has ended") from None
+            raise EmbeddedServerError(f"the guard process {self.guard_pid} has ended") from None
 
     def _wait_until(self, reached: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while not reached():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise GuardError(f"the guard process {self.guard_pid} did not answer within {limit_s:.0f} s")
+                raise EmbeddedServerError(f"the guard process {self.guard_pid} did not answer within {limit_s:.0f} s")
             self._receive(left)
 
     def _receive(self, timeout_s: float) -> bool:
@@ -242,7 +242,7 @@ class GuardedProcesses:
             return False
         received = os.read(guard.stdout.fileno(), 1 << 16)
         if not received:
-            raise GuardError(f"the guard process {guard.pid} has ended; its children end with it")
+            raise EmbeddedServerError(f"the guard process {guard.pid} has ended; its children end with it")
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
             self._note(json.loads(line))
@@ -259,7 +259,7 @@ class GuardedProcesses:
             case {"event": "kept"}:
                 self.kept = True
             case _:
-                raise GuardError(f"the guard sent an unknown event: {event}")
+                raise EmbeddedServerError(f"the guard sent an unknown event: {event}")
 
 
 def _environment_file(environment: Mapping[str, str]) -> BinaryIO:

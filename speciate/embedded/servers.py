@@ -11,7 +11,7 @@ from speciate.embedded import passwords, placement, postgres, valkey
 from speciate.embedded.account import server_account
 from speciate.embedded.binaries import find_postgres, find_valkey
 from speciate.embedded.endpoints import Endpoints
-from speciate.embedded.errors import EmbeddedServerError, ServerStartError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.processes import ChildStatus, GuardedProcesses
 
@@ -86,14 +86,14 @@ class EmbeddedServers:
             self._runtime_dir = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the current status of the servers `postgres` and `valkey`; raises `GuardError`."""
+        """Return the current status of the servers `postgres` and `valkey`; raises `EmbeddedServerError`."""
         return self._running().poll()
 
     def kill(self, name: str) -> None:
         self._running().kill(name)
 
     def restart(self, name: str) -> None:
-        """Restart one server on the same socket and wait until it answers, or raise `ServerStartError`."""
+        """Restart one server on the same socket and wait until it answers, or raise `EmbeddedServerError`."""
         self._wait_until_ready({name: self._running().restart(name)})
 
     def _running(self) -> GuardedProcesses:
@@ -146,12 +146,12 @@ class EmbeddedServers:
             status = self._running().poll()
             for name, pid in list(waiting.items()):
                 if not status[name].running:
-                    raise ServerStartError(self._explain(name, f"ended with status {status[name].returncode}"))
+                    raise EmbeddedServerError(self._explain(name, f"ended with status {status[name].returncode}"))
                 if self._ready[name](pid):
                     del waiting[name]
             if time.monotonic() > deadline:
                 what = f"not ready after {_READY_LIMIT_S:.0f} s: {' and '.join(waiting)}"
-                raise ServerStartError(self._explain(next(iter(waiting)), what))
+                raise EmbeddedServerError(self._explain(next(iter(waiting)), what))
             time.sleep(_POLL_S if waiting else 0)
 
     def _explain(self, name: str, what: str) -> str:

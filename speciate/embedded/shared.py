@@ -7,7 +7,7 @@ from pathlib import Path
 
 from speciate.embedded import passwords, placement, postgres
 from speciate.embedded.account import server_account
-from speciate.embedded.errors import ServerStartError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.lock import shared_runtime_dir
 from speciate.embedded.servers import EmbeddedServers
 
@@ -72,6 +72,6 @@ def _wait_for(data_dir: Path, runtime: Path) -> str:
     deadline = time.monotonic() + _READY_LIMIT_S
     while not postgres.is_ready(cluster, sockets):
         if time.monotonic() > deadline:
-            raise ServerStartError(f"the PostgreSQL of another process on {data_dir} does not become ready")
+            raise EmbeddedServerError(f"the PostgreSQL of another process on {data_dir} does not become ready")
         time.sleep(_POLL_S)
     return postgres.url(sockets, passwords.load_or_create(data_dir, cluster_exists=True).postgres)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from speciate.embedded import ChildCommand, GuardedProcesses
-from speciate.embedded.errors import GuardError, ServerStartError
+from speciate.embedded.errors import EmbeddedServerError
 
 from .conftest import CHECKOUT, alive, descendants, wait_for, wait_until_gone
 
@@ -51,7 +51,7 @@ def test_output_is_appended_to_a_private_log(processes: GuardedProcesses, shell:
 
 
 def test_a_command_that_cannot_run_is_named(processes: GuardedProcesses, tmp_path: Path) -> None:
-    with pytest.raises(ServerStartError, match=r"nothing could not be started: .*no-such-program"):
+    with pytest.raises(EmbeddedServerError, match=r"nothing could not be started: .*no-such-program"):
         processes.start(ChildCommand("nothing", ["/no-such-program"], {}, tmp_path / "log"))
     assert "nothing" not in processes.poll()
 
@@ -154,7 +154,7 @@ def test_kill_9_of_the_guard_is_said_and_ends_the_children(processes: GuardedPro
     pid = processes.start(shell("server", "exec sleep 60"))
     os.kill(processes.guard_pid, signal.SIGKILL)
     assert wait_until_gone([pid]) == []
-    with pytest.raises(GuardError, match="has ended"):
+    with pytest.raises(EmbeddedServerError, match="has ended"):
         processes.start(shell("other", "exec sleep 60"))
     assert not processes.stop()
 

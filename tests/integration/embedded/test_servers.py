@@ -13,7 +13,7 @@ import redis
 import sqlalchemy as sa
 
 from speciate.embedded import EmbeddedServers, Endpoints, placement
-from speciate.embedded.errors import ClusterVersionError, DataDirectoryBusyError, PasswordsLostError, ServerStartError
+from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
 from speciate.messaging.broker import broker_url
 
 from .conftest import alive, descendants, wait_until_gone
@@ -168,13 +168,13 @@ def test_cluster_of_another_major_version_is_refused(fresh_dir: Path) -> None:
     (fresh_dir / "postgres").mkdir()
     (fresh_dir / "postgres" / "PG_VERSION").write_text("13\n")
     (fresh_dir / "passwords.json").write_text('{"postgres": "a", "valkey": "b"}')
-    with pytest.raises(ClusterVersionError, match=r"PostgreSQL 13.*PostgreSQL 1\d.*SPECIATE_POSTGRES_BIN"):
+    with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 13.*PostgreSQL 1\d.*SPECIATE_POSTGRES_BIN"):
         EmbeddedServers(fresh_dir).start()
 
 
 def test_lost_passwords_are_said(fresh_dir: Path) -> None:
     (fresh_dir / "postgres").mkdir()
-    with pytest.raises(PasswordsLostError, match=r"passwords.json is missing"):
+    with pytest.raises(EmbeddedServerError, match=r"passwords.json is missing"):
         EmbeddedServers(fresh_dir).start()
 
 
@@ -185,7 +185,7 @@ def test_a_server_that_cannot_start_is_explained_with_its_log(data_dir: Path) ->
     kept = control.read_bytes()
     try:
         control.write_bytes(b"")
-        with pytest.raises(ServerStartError, match=r"postgres did not start: .*pg_control"):
+        with pytest.raises(EmbeddedServerError, match=r"postgres did not start: .*pg_control"):
             EmbeddedServers(data_dir).start()
     finally:
         control.write_bytes(kept)

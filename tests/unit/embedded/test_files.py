@@ -8,12 +8,7 @@ import pytest
 
 from speciate.embedded import passwords, placement
 from speciate.embedded.account import ServerAccount, server_account
-from speciate.embedded.errors import (
-    DataDirectoryBusyError,
-    PasswordsLostError,
-    RuntimeDirectoryError,
-    ServerAccountError,
-)
+from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
 from speciate.embedded.liveness import birth, runs
 from speciate.embedded.lock import DataDirectoryLock
 
@@ -79,7 +74,7 @@ def test_passwords_are_kept_and_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"postgres": "x"}'])
 def test_damaged_passwords_are_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "passwords.json").write_text(text)
-    with pytest.raises(PasswordsLostError, match=r"does not hold the two passwords"):
+    with pytest.raises(EmbeddedServerError, match=r"does not hold the two passwords"):
         passwords.load_or_create(tmp_path, cluster_exists=False)
 
 
@@ -96,7 +91,7 @@ def test_a_missing_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     for name in ("no-such-account", "root"):
         monkeypatch.setenv("SPECIATE_POSTGRES_USER", name)
-        with pytest.raises(ServerAccountError, match=name):
+        with pytest.raises(EmbeddedServerError, match=name):
             server_account()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert server_account() is None
@@ -105,7 +100,7 @@ def test_a_missing_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_place_too_deep_for_a_socket_is_refused(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 90)
     deep.mkdir()
-    with pytest.raises(RuntimeDirectoryError, match="XDG_RUNTIME_DIR"):
+    with pytest.raises(EmbeddedServerError, match="XDG_RUNTIME_DIR"):
         placement.make_runtime_dir(deep)
 
 
@@ -124,7 +119,7 @@ def test_a_cluster_whose_link_was_lost_is_not_taken_over(tmp_path: Path, monkeyp
     assert (data / "postgres").readlink() == cluster
     cluster.mkdir()
     (data / "postgres").unlink()
-    with pytest.raises(ServerAccountError, match=r"ln -s"):
+    with pytest.raises(EmbeddedServerError, match=r"ln -s"):
         placement.cluster_directory(data, nearby)
 
 
