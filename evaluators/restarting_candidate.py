@@ -10,6 +10,7 @@ from typing import Self
 from pydantic import JsonValue
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.build_cache import BuiltFiles
 from evaluators.building import build_program
 from evaluators.candidate_process import CallResult, CandidateProcess
 from evaluators.channel import Message
@@ -63,7 +64,10 @@ class RestartingCandidate:
         knows_held_out: True from the first call with held-out inputs on. Nothing that is printed from then on is kept.
     """
 
-    def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
+    def __init__(
+        self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int, files: BuiltFiles | None = None
+    ) -> None:
+        """Build a program that is not Python; ``files`` come beside its own."""
         self._batch, self._starter = batch, starter
         self._program, self._seed = program, seed
         self._left_s = batch.problem.limits.wall_s
@@ -71,7 +75,7 @@ class RestartingCandidate:
         self._process: CandidateProcess | None = None
         built = None if batch.problem.language is None else build_program(batch, program)
         self._final: Failure | None = built if isinstance(built, Failure) else None
-        self._built = None if isinstance(built, Failure) else built
+        self._built = None if built is None or isinstance(built, Failure) else {**built, **(files or {})}
         self._direct: _DirectCalls | None = None
         self._late: Failure | None = None  # of a call over the direct channel, which the script does not know yet
         self._deaths = 0

@@ -16,12 +16,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
-from evaluators.building import build_program
-from evaluators.candidate_process import CallResult, CandidateProcess
+from evaluators.candidate_process import CallResult
 from evaluators.channel import Message
-from evaluators.failures import BATCH_DEADLINE, failure_of
+from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.script import OTHER, read_notes, read_outcome
-from evaluators.session import SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
@@ -37,33 +35,14 @@ def evaluate_in_image(batch: EvaluationBatch) -> list[Evaluation]:
 
 
 def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
-    built = build_program(batch, program)
-    if isinstance(built, Failure):
-        return Evaluation(failure=built, tier=batch.home.name)
     script = base64.b64encode(batch.problem.evaluator.encode("utf-8", "replace")).decode("ascii")
-    process = CandidateProcess(starter.take(), program, seed, batch.problem, {**built, EVALUATOR_FILE: (script, True)})
-    started = time.monotonic()
-    try:
-        answer = _answer(batch, process)
-    finally:
+    with RestartingCandidate(batch, starter, program, seed, {EVALUATOR_FILE: (script, True)}) as candidate:
+        started = time.monotonic()
+        answer = candidate.call("evaluate", [""], None)
         wall_s = time.monotonic() - started
-        _, printed = process.end()
     score, notes = _read(batch, answer)
-    artifacts = notes | {name: text for name, text in printed.items() if text}
+    artifacts = notes | {name: text for name, text in candidate.logs.items() if text}
     return replace(score, tier=batch.home.name, wall_s=wall_s, artifacts=artifacts)
-
-
-def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
-    limits = batch.problem.limits
-    if (failure := process.load(batch.deadline)) is not None:
-        return CallResult(0, failure=failure)
-    process.ask(0, "evaluate", [""])
-    try:
-        return process.answer(process.session.allow(limits.wall_s, batch.deadline))
-    except SessionEndedError as ended:
-        late = batch.expired
-        failure = failure_of(ended, process.end()[0], limits)
-        return CallResult(0, failure=BATCH_DEADLINE if late else failure)
 
 
 def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[str, str]]:
