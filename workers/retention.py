@@ -18,6 +18,9 @@ from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 
 _INTERVAL_S: Final = 3600.0
+_Step = tuple[Callable[[], int], str]
+"""Removes something; returns the number of things, which the text describes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -37,15 +40,18 @@ class RetentionJob:
         environments: EnvironmentStore | None = None,
     ) -> None:
         """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
-        steps: list[Callable[[], object]] = []
+        steps: list[_Step] = []
         if environments is not None:
-            steps.append(partial(prune_environments, environments))
+            steps.append((environments.prune, "unused environments of problems"))
         if purge_days:
-            steps.append(partial(purge_deleted, stores, purge_days))
+            deleted = f"runs, problems and policies deleted more than {purge_days:g} days ago"
+            steps.append((partial(purge_deleted, stores, purge_days), deleted))
         if retain_days is not None:
-            steps.append(partial(prune_runs, stores, retain_days))
+            ended = f"runs (their texts) that ended more than {retain_days:g} days ago"
+            steps.append((partial(prune_runs, stores, retain_days), ended))
         if audit_days:
-            steps.append(partial(prune_audit_log, stores, audit_days))
+            old = f"entries of the audit log older than {audit_days:g} days"
+            steps.append((partial(_prune_audit_log, stores, audit_days), old))
         due = self._last is None or time.monotonic() - self._last >= _INTERVAL_S
         if steps and due and (self._thread is None or not self._thread.is_alive()):
             self._last = time.monotonic()
@@ -53,43 +59,28 @@ class RetentionJob:
             self._thread.start()
 
 
-def _pass(steps: Sequence[Callable[[], object]]) -> None:
-    for step in steps:  # one that fails does not hold up the others
+def _pass(steps: Sequence[_Step]) -> None:
+    for remove, what in steps:  # one that fails does not hold up the others
         try:
-            step()
+            if removed := remove():
+                _log.warning("removed %d %s", removed, what)
         except SpeciateError as error:
             _log.warning("pruning failed and is repeated in an hour: %s", error)
         except Exception:  # noqa: BLE001 - the boundary of a thread: logged, and repeated in an hour
             _log.exception("pruning failed unexpectedly and is repeated in an hour")
 
 
-def prune_environments(environments: EnvironmentStore) -> int:
-    removed = environments.prune()
-    if removed:
-        _log.warning("removed %d unused environments of problems", removed)
-    return removed
-
-
-def prune_audit_log(stores: Stores, audit_days: float) -> int:
-    deleted = stores.audit.delete_old(datetime.now(UTC) - timedelta(days=audit_days), "retention")
-    if deleted:
-        _log.warning("deleted %d entries of the audit log older than %g days", deleted, audit_days)
-    return deleted
-
-
 def purge_deleted(stores: Stores, purge_days: float) -> int:
-    purge, now = PurgeStore(stores.engine), datetime.now(UTC)
-    before = now - timedelta(days=purge_days)
-    removed = purge.purge(before, now, "retention")
-    if removed:
-        _log.warning("removed %d runs, problems and policies deleted more than %g days ago", removed, purge_days)
-    return removed
+    now = datetime.now(UTC)
+    return PurgeStore(stores.engine).purge(now - timedelta(days=purge_days), now, "retention")
 
 
 def prune_runs(stores: Stores, retain_days: float) -> int:
     retention, now = RetentionStore(stores.engine), datetime.now(UTC)
     runs = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
     retention.prune(runs, now)
-    if runs:
-        _log.warning("pruned %d runs that ended more than %g days ago", len(runs), retain_days)
     return len(runs)
+
+
+def _prune_audit_log(stores: Stores, audit_days: float) -> int:
+    return stores.audit.delete_old(datetime.now(UTC) - timedelta(days=audit_days), "retention")
