@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from speciate import __version__
 from speciate.client.calls import ApiCall
@@ -18,21 +18,10 @@ T = TypeVar("T")
 
 ERROR_TYPE: Final = "urn:speciate:error:"
 
-_CLASSES: Final[tuple[type[SpeciateError], ...]] = (
-    errors.NotFoundError,
-    errors.ConflictError,
-    errors.PreconditionFailedError,
-    errors.TooLargeError,
-    errors.NotAllowedError,
-    errors.ForbiddenError,
-    errors.QuotaExceededError,
-    errors.UnavailableError,
-    errors.PolicyUnavailableError,
-    errors.EvaluatorUnavailableError,
-    errors.ConfigurationError,
-    errors.ReplayError,
-)
-_BY_SLUG: Final = {kind.slug: kind for kind in _CLASSES}
+_FIELD_ERRORS: Final = TypeAdapter(tuple[FieldError, ...])
+_BY_SLUG: Final = {
+    kind.slug: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SpeciateError)
+}
 _BY_STATUS: Final[dict[int, type[SpeciateError]]] = {
     400: InvalidInputError,
     401: errors.NotAllowedError,
@@ -122,28 +111,14 @@ def _problem_details(response: httpx.Response) -> Mapping[str, Any] | None:
 
 
 def _field_errors(entries: object) -> tuple[FieldError, ...]:
-    if not isinstance(entries, list):
+    try:
+        return _FIELD_ERRORS.validate_python(entries)
+    except ValidationError:  # none, or those of another version
         return ()
-    return tuple(
-        FieldError(
-            message=str(entry.get("message", "")),
-            where=str(entry.get("where") or ""),
-            label=str(entry.get("label") or ""),
-            file=None if entry.get("file") is None else str(entry["file"]),
-            line=_number(entry.get("line")),
-            column=_number(entry.get("column")),
-        )
-        for entry in entries
-        if isinstance(entry, dict)
-    )
 
 
 def _seconds(value: str | None) -> float:
     return float(value) if value is not None and value.isdecimal() else 1.0
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _json(response: httpx.Response) -> Any:
