@@ -14,7 +14,6 @@ from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunState, sources_of, transition_error
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
-from speciate.ids import uuid7
 from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
@@ -24,7 +23,7 @@ from speciate.schema.estimates import ObservedRun
 from speciate.schema.runs import RunOrder, RunRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
-from speciate.storage.database import ScopedStore, with_retries
+from speciate.storage.database import ScopedStore, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.references import require_undeclared
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
@@ -63,14 +62,13 @@ class PostgresRunStore(ScopedStore):
         Raises:
             ConflictError: The key belongs to a different request.
         """
-        run_id, is_new, _ = self._create(uuid7(), new, start=False)
+        run_id, is_new, _ = self._create(new, start=False)
         return run_id, is_new
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
-        # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
-        return self._create(uuid7(), new, start=True)
+        return self._create(new, start=True)
 
-    @with_retries
+    @with_new_id
     def _create(self, run_id: UUID, new: NewRun, *, start: bool) -> tuple[UUID, bool, Commit | None]:
         project, budget = self._home, new.spec.budget
         with self._engine.begin() as connection:

@@ -47,7 +47,7 @@ from speciate.storage import tables
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.candidates.rows import columns_except, to_row
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.runs.advice import insert_hint
 from speciate.storage.runs.context import record_proposer
@@ -106,8 +106,10 @@ class Proposals(ScopedStore):
         self._execute(SQL.insert_asks, {"run_id": run_id, "asks": rows})
         return tuple(ask_record(context, ask) for ask in asks)
 
+    @with_new_id
     def propose(
         self,
+        request_id: UUID,
         run_id: UUID,
         policy: WeightedPolicy,
         sent: Sequence[ProposedCandidate],
@@ -125,19 +127,6 @@ class Proposals(ScopedStore):
         Raises:
             ConflictError: The run takes no proposals now, or the key belongs to another request.
         """
-        # The id is drawn outside the retried transaction, so that a repetition finds what it stored before.
-        return self._propose(uuid7(), run_id, policy, sent, author, idempotency_key)
-
-    @with_retries
-    def _propose(
-        self,
-        request_id: UUID,
-        run_id: UUID,
-        policy: WeightedPolicy,
-        sent: Sequence[ProposedCandidate],
-        author: str,
-        idempotency_key: str | None,
-    ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
         context = self.work.context(run_id)
         self._require_independent(run_id)  # before the transaction, which must not wait for a second connection
         proposals, duplicates = self._read(context, policy, sent, author)
