@@ -115,7 +115,7 @@ def runs_locally(ctx: typer.Context) -> bool:
     command = ctx.find_root().invoked_subcommand
     if (ctx.find_root().obj or {}).get(URL_FLAG) is not None or command not in _LOCAL | _LOCAL_WRITERS:
         return False
-    from speciate.local.servers import service_url
+    from speciate.service_address import service_url
     from speciate.settings import load_settings
 
     settings = load_settings()

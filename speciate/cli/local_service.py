@@ -29,9 +29,10 @@ from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, Guarde
 from speciate.embedded.lock import require_no_holder
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.local.ownership import FOLDER
-from speciate.local.servers import announce_servers, has_server_announcement, withdraw_servers
+from speciate.local.servers import announce_servers, withdraw_servers
 from speciate.policies.bundled import checkpoints
 from speciate.ports.work import Queue
+from speciate.service_address import has_server_announcement
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
 READY_TIMEOUT_S: Final = 180.0

@@ -58,7 +58,7 @@ def up_command(
         from speciate.cli.local_service import LocalService
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
-        from speciate.local.servers import announced_url
+        from speciate.service_address import announced_url
 
         out = console(stderr=True)
         if learn:

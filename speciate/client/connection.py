@@ -10,6 +10,7 @@ import httpx
 from speciate import __version__
 from speciate.client.calls import ApiCall
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
+from speciate.service_address import service_url
 from speciate.settings import is_loopback, load_settings
 
 MAX_TRIES: Final = 3
@@ -48,7 +49,8 @@ class Connection:
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
-        return cls(_valid_url(settings.base_url), configured, settings.project, socket)
+        found = _valid_url(service_url(settings) or settings.base_url)
+        return cls(found, configured, settings.project, socket)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""

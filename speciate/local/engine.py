@@ -29,7 +29,7 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.shared import SharedPostgres
 from speciate.local.ownership import FOLDER, OwnRuns
 from speciate.local.sandbox import LocalSandbox
-from speciate.local.servers import service_url
+from speciate.service_address import service_url
 from speciate.settings import ANY_COMMAND, Settings, http_address, load_settings
 
 if TYPE_CHECKING:

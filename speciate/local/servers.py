@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
-from speciate.settings import Settings, default_data_dir, load_settings
+from speciate.service_address import ANNOUNCEMENT
+from speciate.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from speciate.storage.stores import Stores
-
-_FILE: Final = "running.json"
 
 
 def announce_servers(settings: Settings, url: str) -> None:
@@ -32,46 +29,11 @@ def announce_servers(settings: Settings, url: str) -> None:
         "redis_url": settings.redis_url.get_secret_value(),
         "url": url,
     }
-    write_private(settings.data_dir / _FILE, json.dumps(addresses))
-
-
-def has_server_announcement(settings: Settings) -> bool:
-    """Return True if a service runs on this data directory, or was killed and its processes may still be ending."""
-    return (settings.data_dir / _FILE).exists()
-
-
-def announced_url(settings: Settings) -> str | None:
-    """Return the address of the API that runs on this data directory, or None if none is announced."""
-    try:
-        url = json.loads((settings.data_dir / _FILE).read_text()).get("url")
-    except (OSError, ValueError):
-        return None
-    return None if url is None else str(url)
-
-
-def service_url(settings: Settings) -> str | None:
-    """Return the address of the service that the settings name or that runs on their data directory, or None.
-
-    One at the default address counts if the data directory is the default one.
-    """
-    if settings.url is not None:
-        return settings.base_url
-    if (announced := announced_url(settings)) is not None and _listens(announced):
-        return announced
-    return settings.base_url if settings.data_dir == default_data_dir() and _listens(settings.base_url) else None
-
-
-def _listens(url: str) -> bool:
-    address = urlsplit(url)
-    try:
-        with socket.create_connection((address.hostname, address.port or 80), timeout=2):
-            return True
-    except OSError:
-        return False
+    write_private(settings.data_dir / ANNOUNCEMENT, json.dumps(addresses))
 
 
 def withdraw_servers(settings: Settings) -> None:
-    (settings.data_dir / _FILE).unlink(missing_ok=True)
+    (settings.data_dir / ANNOUNCEMENT).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -90,7 +52,9 @@ def connected_stores(data_dir: Path | None = None) -> Iterator[Stores]:
 def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
     """Return settings with server addresses, starting the embedded servers for this block if none is running."""
     settings = load_settings(data_dir=data_dir)
-    if (settings.database_url is not None and settings.redis_url is not None) or (settings.data_dir / _FILE).exists():
+    if (settings.database_url is not None and settings.redis_url is not None) or (
+        settings.data_dir / ANNOUNCEMENT
+    ).exists():
         yield with_server_addresses(settings)
         return
     from speciate.embedded import EmbeddedServers
@@ -112,7 +76,7 @@ def with_server_addresses(settings: Settings) -> Settings:
     if settings.database_url is not None and settings.redis_url is not None:
         return settings
     try:
-        addresses = json.loads((settings.data_dir / _FILE).read_text())
+        addresses = json.loads((settings.data_dir / ANNOUNCEMENT).read_text())
     except FileNotFoundError:
         raise ConfigurationError(
             f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",

@@ -17,7 +17,7 @@ from speciate.cli.doctor.machine import effective_settings
 from speciate.cli.doctor.service import check_service
 from speciate.cli.errors import ExitCode
 from speciate.client.connection import START_REMEDY
-from speciate.local.servers import has_server_announcement
+from speciate.service_address import has_server_announcement
 from speciate.settings import Settings, is_loopback, load_settings
 
 app = command_group()
@@ -66,6 +66,8 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
         sandbox, tier = machine.sandbox(settings)
         findings += [*sandbox, machine.languages(settings, tier), machine.engines()]
     service = list(check_service(url, tier))
+    if service[-1].name == "api" and not remote and all(each.status is not Status.BAD for each in findings):
+        findings += machine.secret_key(settings)  # no service tells of its own
     absent = service[-1].remedy == START_REMEDY and not has_server_announcement(settings)
     if absent and not remote and settings.url is None:
         service = [Finding("api", Status.GOOD, "no service runs on this machine yet: `speciate up` starts one")]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from speciate.domain.errors import SpeciateError
+from speciate.egress.sealing import VARIABLE
 
 
 class Status(StrEnum):
@@ -43,3 +44,18 @@ def run_check(name: str, check: Callable[[], str]) -> Finding:
 def error_finding(name: str, status: Status, error: SpeciateError) -> Finding:
     remedy = error.remedy or ""
     return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)
+
+
+def secret_key_finding(opens: int, no_key: int, other_key: int, *, of: str) -> Finding:
+    """Return what a secret key, named ``of``, decrypts: counts of secrets that it opens, that need one, or another."""
+    if not no_key + other_key:
+        detail = f"decrypts all {opens} sealed secrets" if opens else "no sealed secrets yet"
+        return Finding("secret key", Status.GOOD, detail)
+    if no_key:
+        detail = f"{of} is not set, but {no_key} sealed secrets require it"
+        remedy = f"Set {VARIABLE} or {VARIABLE}_FILE to that key for all API, generate and control processes."
+    else:
+        detail = f"{of} does not decrypt {other_key} of {opens + other_key} sealed secrets"
+        remedy = f"Append the key that sealed them ({VARIABLE}=new,old), then run `speciate secrets renew`."
+    again = " If that key is lost, add the policy keys again, and remove and re-create the webhooks."
+    return Finding("secret key", Status.BAD, f"{detail} (policy keys, webhook secrets)", remedy + again)

@@ -6,23 +6,31 @@ import difflib
 import os
 import shutil
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import redis
+import sqlalchemy as sa
 from pydantic import SecretStr
 
 from evaluators.canary import probe_tier
 from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_toolchains
 from evaluators.features import kernel_features
 from evaluators.tiers import TIERS
-from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
+from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check, secret_key_finding
 from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
+from speciate.egress.sealing import VARIABLE
 from speciate.embedded.binaries import find_postgres, find_valkey
+from speciate.embedded.errors import DataDirectoryBusyError
+from speciate.embedded.secret_key import with_own_secret_key
+from speciate.embedded.shared import SharedPostgres
 from speciate.policies.prices import PRICES_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
+from speciate.storage.access.secrets import SealedSecrets
 from speciate.storage.database import check_version, connect
+from speciate.storage.migrate import NEWEST_REVISION, current_revision
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
@@ -85,6 +93,28 @@ def database(settings: Settings) -> Finding:
     return run_check("postgres", lambda: _configured_postgres(url))
 
 
+def secret_key(settings: Settings) -> Iterator[Finding]:
+    """Check that the secret key decrypts the secrets of the database; an embedded one is started for it."""
+    if settings.database_url is None and not os.path.lexists(settings.data_dir / "postgres"):
+        return
+    postgres = SharedPostgres(settings.data_dir)
+    try:
+        settings = with_own_secret_key(settings, make=False)
+        url = postgres.start() if settings.database_url is None else settings.database_url.get_secret_value()
+        with _connected(url) as engine:
+            if current_revision(engine) == NEWEST_REVISION:
+                check = SealedSecrets(engine, settings.sealer).check()
+                unopened = len(check.unopened)
+                counts = (unopened, 0) if check.keyless else (0, unopened)
+                yield secret_key_finding(check.opened, *counts, of=VARIABLE)
+    except DataDirectoryBusyError:
+        return  # a service starts or ends
+    except SpeciateError as error:
+        yield error_finding("secret key", Status.BAD, error)
+    finally:
+        postgres.stop()
+
+
 def cache(settings: Settings) -> Finding:
     if settings.redis_url is None:
         return run_check("redis", lambda: f"embedded, {find_valkey()}")
@@ -135,9 +165,15 @@ def _embedded_postgres() -> str:
 
 
 def _configured_postgres(url: str) -> str:
+    with _connected(url) as engine:
+        return f"configured, PostgreSQL {check_version(engine)}"
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[sa.Engine]:
     engine = connect(url, pool_size=2)
     try:
-        return f"configured, PostgreSQL {check_version(engine)}"
+        yield engine
     finally:
         engine.dispose()
 

@@ -11,7 +11,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from speciate import __version__
-from speciate.cli.doctor.findings import Finding, Status, error_finding
+from speciate.cli.doctor.findings import Finding, Status, error_finding, secret_key_finding
 from speciate.cli.providers import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
@@ -197,21 +197,8 @@ def _runs(samples: Samples) -> Finding:
 def _secrets(samples: Samples) -> Iterator[Finding]:
     """Check that the API's secret key decrypts the policy keys and webhook secrets of the database."""
     counts = [samples.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
-    opens, no_key, other_key = (int(count or 0) for count in counts)
-    if None in counts:  # missing while the database is unavailable
-        return
-    if not no_key + other_key:
-        detail = f"decrypts all {opens} sealed secrets" if opens else "no sealed secrets yet"
-        yield Finding("secret key", Status.GOOD, detail)
-        return
-    if no_key:
-        detail = f"{VARIABLE} of the API is not set, but {no_key} sealed secrets require it"
-        remedy = f"Set {VARIABLE} or {VARIABLE}_FILE to that key for all API, generate and control processes."
-    else:
-        detail = f"{VARIABLE} of the API does not decrypt {other_key} of {opens + other_key} sealed secrets"
-        remedy = f"Append the key that sealed them ({VARIABLE}=new,old), then run `speciate secrets renew`."
-    again = " If that key is lost, add the policy keys again, and remove and re-create the webhooks."
-    yield Finding("secret key", Status.BAD, f"{detail} (policy keys, webhook secrets)", remedy + again)
+    if None not in counts:  # missing while the database is unavailable
+        yield secret_key_finding(*(int(count or 0) for count in counts), of=f"{VARIABLE} of the API")
 
 
 def _policy(client: Client, slug: str) -> Finding:

@@ -44,7 +44,7 @@ class AsyncClient:
         """Configure the client. Nothing is sent yet.
 
         Args:
-            url: Base URL of the service. Default: ``SPECIATE_URL``, else this machine.
+            url: Base URL of the service. Default: ``SPECIATE_URL``, else that of the data directory.
             token: Bearer token. Default: ``SPECIATE_TOKEN``.
             project: Project to work in, for tokens that are not bound to one. Default: ``SPECIATE_PROJECT``.
             socket: Path of a Unix socket on which this process serves the API itself.

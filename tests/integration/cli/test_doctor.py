@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.metrics import InstallationCollector, ServiceMetrics
-from speciate.cli.doctor import service
+from speciate.cli.doctor import machine, service
 from speciate.cli.doctor.findings import Finding, Status
 from speciate.domain.policy import Policy
 from speciate.domain.webhook import Webhook
@@ -46,6 +46,16 @@ def test_secret_key_is_checked_against_sealed_secrets(settings: Settings, stores
     stores.catalog.add_policy(Policy.model_validate({"slug": "hosted", **endpoint}))
     stores.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
     assert _remotely(settings).detail == "decrypts all 2 sealed secrets"
+
+    # Without a service, the command looks into the database itself.
+    assert [each.detail for each in machine.secret_key(settings)] == ["decrypts all 2 sealed secrets"]
+    for secret_key, reason in (
+        (None, "is not set, but 2 sealed"),
+        (other.secret_key, "does not decrypt 2 of 2 sealed"),
+    ):
+        (finding,) = machine.secret_key(settings.model_copy(update={"secret_key": secret_key}))
+        assert finding.status is Status.BAD
+        assert finding.detail.startswith(f"SPECIATE_SECRET_KEY {reason} secrets")
 
     absent, wrong = _remotely(keyless), _remotely(other)
     assert absent.status == wrong.status == Status.BAD

@@ -154,3 +154,12 @@ def test_a_service_does_not_start_beside_a_command(commands: Commands) -> None:
     process.terminate()
     assert commands.finish(process)[0] == 128 + signal.SIGTERM
     assert [run["state"] for run in commands.runs()] == ["paused"]
+
+
+def test_doctor_starts_the_database_to_check_the_secret_key(commands: Commands) -> None:
+    commands.run("policies", "list")
+    code, out, notes = commands.run("doctor", "--json")
+    assert code == 0, notes
+    found = {each["name"]: each["detail"] for each in json.loads(out)["checks"]}
+    assert found["secret key"] == "no sealed secrets yet"
+    assert not commands.has_server()

@@ -6,6 +6,7 @@ import json
 import math
 import socket
 import time
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -208,6 +209,20 @@ def test_a_refused_connection() -> None:
             pytest.raises(errors.UnavailableError, match=r"`speciate up`, or set SPECIATE_URL"),
         ):
             client.ready()
+
+
+def test_without_a_url_the_service_of_the_data_directory_is_asked(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    service.on("GET", "/readyz", say({}))
+    monkeypatch.setenv("SPECIATE_DATA_DIR", str(tmp_path))
+    (tmp_path / "running.json").write_text(json.dumps({"url": service.url}))
+    with Client() as client:
+        client.ready()
+        assert client.url == service.url
+    monkeypatch.setenv("SPECIATE_URL", "http://127.0.0.1:1")
+    with Client() as client:
+        assert client.url == "http://127.0.0.1:1"
 
 
 def test_token_is_only_in_the_header(ask: Ask, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
