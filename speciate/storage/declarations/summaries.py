@@ -121,8 +121,7 @@ def _column(rows: Sequence[sa.Row[Any]], value: Callable[[sa.Row[Any]], Any], ki
 
 def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completions: Completions) -> FloatArray:
     """Return the numbers of a run in the order of ``Results.fill``; sampled ones are reproducible by the run's seed."""
-    rng = np.random.default_rng([int(declared.digest[:16], 16), row.ord])
-    numbers = quality(answers, budgets(declared), rng) | {
+    numbers = quality(answers, budgets(declared)) | {
         "reached": float(row.hit is not None),
         "evaluations": row.evaluations if row.hit is None else row.hit,
         "tokens": row.tokens if row.hit is None else row.hit_tokens,

@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.arrays import BoolArray, FloatArray, IntArray
-from speciate.domain.reward import pareto_front
 from speciate.domain.tournament import Tournament
 from speciate.tournaments.statistics.estimators import Diversity, diversity, spread
-from speciate.tournaments.statistics.hypervolume import hypervolume
+from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
 RUN_NUMBERS: Final = (
     "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "cost", "evaluated", "failed",
@@ -35,7 +34,6 @@ BUDGETS: Final = 8
 """Budgets, evenly spaced in logarithm, at which the best score so far is recorded."""
 
 _BELOW: Final = 0.1  # the hypervolume's reference lies below the worst end, so that a worst component is not 0
-_EXACT_POINTS, _DRAWS = 40, 20_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,13 +76,13 @@ def budgets(declared: Tournament) -> FloatArray:
     return at
 
 
-def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[str, float | FloatArray]:
+def quality(answers: Answers, at: FloatArray) -> dict[str, float | FloatArray]:
     """Return score, diversity, hypervolume and best scores so far (``best_by``, shape of ``at``) of a run.
 
-    ``at`` are budgets in evaluations; ``rng`` draws the sample of a hypervolume in more than four dimensions. The
-    hypervolume is a share of the box from a tenth of every range below its worst end to its best end (Ishibuchi et
-    al. 2018, "How to specify a reference point in hypervolume calculation"). With the worst end as reference, a
-    specialist with one component at its worst would count as 0. Values beyond the best end count as the best end.
+    ``at`` are budgets in evaluations. The hypervolume is a share of the box from a tenth of every range below its worst
+    end to its best end (Ishibuchi et al. 2018, "How to specify a reference point in hypervolume calculation"). With the
+    worst end as reference, a specialist with one component at its worst would count as 0. Values beyond the best end
+    count as the best end.
     """
     distances = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
     order = np.argsort(answers.spent, kind="stable")
@@ -95,7 +93,7 @@ def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[
         "best_by": np.where(reached > 0, best[np.maximum(reached - 1, 0)], 0.0) if len(best) else np.zeros(len(at)),
         "diversity_all": _or_nan(distances.every),
         "diversity": _or_nan(distances.valid),
-        "hypervolume": _volume(answers.rewards[answers.valid], rng),
+        "hypervolume": _volume(answers.rewards[answers.valid]),
     }
 
 
@@ -103,15 +101,8 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _volume(points: FloatArray, rng: np.random.Generator) -> float:
-    if not len(points):
-        return 0.0
-    # A value beyond its declared range would enlarge the box, and with it the share.
-    points = np.unique(np.minimum(points, 1.0), axis=0)
-    front = points[pareto_front(points)]
-    reference = np.full(front.shape[1], -_BELOW)
-    volume = hypervolume(front, reference, rng, _DRAWS, exact_points=_EXACT_POINTS)
-    return float(volume / (1.0 + _BELOW) ** front.shape[1])
+def _volume(points: FloatArray) -> float:
+    return float(hypervolume_curve((points + _BELOW) / (1.0 + _BELOW), [len(points)])[0])
 
 
 def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:
