@@ -29,7 +29,7 @@ app = command_group()
 
 _OPTIONS: Final = ("method", "seed")
 _LINE_EVERY: Final = 10
-_METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
+_METRICS: Final = ("loss", "readable", "mean", "best", "diversity", "entropy")
 
 
 @app.command(
@@ -41,6 +41,7 @@ _METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
         "speciate train --task maze --method vpo --diagnose-rewards",
         "speciate train --task maze --method base",
         "speciate train --task python-easy --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
+        "speciate train --task python-choices --method vpo --base ./smollm2-135m --warm-up --set warm_up.gate=0.9",
     ),
 )
 def train_command(
@@ -72,6 +73,9 @@ def train_command(
             "--diagnose-rewards", help="Only sample the base: how much can training on reward vectors gain here?"
         ),
     ] = False,
+    warmed: Annotated[
+        bool, typer.Option("--warm-up", help="First teach the base the form of sets, up to a gate (supervised).")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training run.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="Train on the GPU; use `accelerate launch` for several.")] = False,
     paper: Annotated[
@@ -90,6 +94,7 @@ def train_command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
     _require_training_extra()
     from speciate.training.recipe import check_run, diagnose_rewards, train_policy
+    from speciate.training.warm_up import warm_up
 
     recipe = {
         "--base": base,
@@ -98,10 +103,13 @@ def train_command(
         "--resume": resume or None,
         "--paper": paper or None,
         "--diagnose-rewards": diagnose or None,
+        "--warm-up": warmed or None,
     }
     _check_options(task, method, drop_none(**recipe), mutator=mutator)
     config = (
-        None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
+        None
+        if method == "base"
+        else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator, warmed=warmed)
     )
     folder = out or Path(f"{task.replace(':', '.')}-{'mutator' if mutator else method}-{seed}")
     folder = folder if folder.name.strip(".") else folder.resolve()  # sibling directories are named after it
@@ -112,6 +120,10 @@ def train_command(
             if not diagnose:
                 check_run(opened, config, folder, resume=resume)
             start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
+            if warmed:
+                start, unwarmed = folder.with_name(f"{folder.name}-warm"), start
+                with _TrainingProgress(f"{task}, warm-up") as progress:
+                    warm_up(opened, config, unwarmed, start, resume=resume, cpu=not gpu, progress=progress.step)
             if diagnose:
                 _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu), as_json=as_json)
                 return
@@ -198,9 +210,10 @@ def build_config(
     *,
     paper: bool = False,
     mutator: bool = False,
+    warmed: bool = False,
 ) -> TrainConfig:
     """Return the recipe of the task and method with the command line values applied."""
-    from speciate.training.config import TrainConfig
+    from speciate.training.config import TrainConfig, WarmUpConfig
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GENERATED
 
@@ -209,6 +222,7 @@ def build_config(
         if paper or task not in GENERATED
         else TrainConfig.tiny(method, task, seed=seed)
     )
+    start = replace(start, warm_up=WarmUpConfig() if warmed else None)
     values: dict[str, Any] = as_json(start.to_change() if mutator else start)
     if steps is not None:
         values["steps"] = steps

@@ -43,6 +43,8 @@ class Manifest(Value):
     config: dict[str, JsonValue] = Field(default_factory=dict)
     base_digest: str | None = None
     """SHA-256 of the initial weights; None if they were random."""
+    warm_up: dict[str, JsonValue] = Field(default_factory=dict)
+    """Supervised warm-up of the initial weights: updates, share of readable slots at its end, gate, and its base."""
     data_digest: str = ""
     """SHA-256 of the definitions of the training problems."""
     versions: dict[str, str] = Field(default_factory=dict)

@@ -22,6 +22,37 @@ def check_seed(seed: int) -> None:
 
 
 @dataclass(frozen=True)
+class WarmUpConfig:
+    """Configuration of the supervised warm-up, which teaches a language model the form of sets before a training."""
+
+    demonstrations: bool = False
+    """Use the task's reference programs first; by default the answers are the model's own readable ones."""
+    gate: float = 0.8
+    """Share of the slots of sets for held-out problems that must be readable; the warm-up ends as soon as it is."""
+    steps: int = 200
+    """Most updates."""
+    every: int = 20
+    """Updates between two measurements, each with a checkpoint."""
+    batch: int = 16
+    """Sequences of an update, half of them single answers and half sets."""
+    learning_rate: float = 2e-5
+    """Constant, AdamW, all weights."""
+    problems: int = 240
+    """Training problems that examples are made of."""
+    held_out: int = 20
+    """Further training problems, for the gate."""
+
+    def __post_init__(self) -> None:
+        least = ("steps", "every", "batch", "problems", "held_out")
+        check_fields(
+            self,
+            **{name: (getattr(self, name) >= 1, "at least 1") for name in least},
+            gate=(0 < self.gate <= 1, "a share, more than 0 and at most 1"),
+            learning_rate=(0 < self.learning_rate < inf, "a positive number"),
+        )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Configuration of a reinforcement run; ``tiny`` and ``paper`` return whole recipes."""
 
@@ -76,6 +107,8 @@ class TrainConfig:
     """Longest completion of English tasks; tiny tasks define their own."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
     """Prompts of English tasks: standard ones, or those for small models."""
+    warm_up: WarmUpConfig | None = None
+    """Supervised warm-up on the form of sets."""
 
     def __post_init__(self) -> None:
         if self.method not in ESTIMATORS:

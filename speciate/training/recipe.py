@@ -80,7 +80,7 @@ def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress:
     shutil.rmtree(unfinished, ignore_errors=True)
     with writing(unfinished):
         unfinished.mkdir(parents=True)
-    with _quiet():
+    with quiet():
         train_base(task, config, unfinished, lambda step, seen: progress and progress(step, config.steps, seen))
     with writing(folder):
         if not folder.exists():
@@ -110,7 +110,7 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
             f"cannot write {folder}: {place} is {'read-only' if place.is_dir() else 'not a folder'}.",
             remedy="Choose another folder with --out.",
         )
-    return _is_complete({"task": task.name, "config": as_json(config)}, folder, resume=resume)
+    return is_complete({"task": task.name, "config": as_json(config)}, folder, resume=resume)
 
 
 def train_policy(
@@ -137,21 +137,21 @@ def train_policy(
 
     check_run(task, config, folder, resume=resume)
     identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
-    if _is_complete(identity, folder, resume=resume):
+    if is_complete(identity, folder, resume=resume):
         return
-    with _quiet():
+    with quiet():
         model, tokenizer = load_model(base)
-        _check_tokenizer(task, tokenizer, base)
+        check_tokenizer(task, tokenizer, base)
         problems = list(task.problems(Split.TRAIN, config.problems))
         identity["data_digest"] = digest_of([problem.digest for problem in problems])
         # Checked again, since the problems are known now: a resumed run must have the same ones.
-        _is_complete(identity, folder, resume=resume)
+        is_complete(identity, folder, resume=resume)
         processes = PartialState()
         processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
             write_identity(identity, folder)
         watch = _ProgressCallback(config, progress)
-        trainer = _trainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
+        trainer = new_trainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
         last = last_checkpoint(folder)
         if last is not None:
             trainer.restore(last)
@@ -172,7 +172,8 @@ def train_policy(
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
-        write_manifest(folder, _manifest(task, config, identity, history))
+        manifest = _manifest(task, config, identity, history)
+        write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base)}))
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
@@ -180,15 +181,15 @@ def train_policy(
 
 def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool = True) -> RewardDiagnosis:
     """Sample a batch of the base's answers, and tell what their rewards leave to a vector estimator."""
-    with _quiet(), tempfile.TemporaryDirectory(prefix="speciate-") as folder:
+    with quiet(), tempfile.TemporaryDirectory(prefix="speciate-") as folder:
         model, tokenizer = load_model(base)
-        _check_tokenizer(task, tokenizer, base)
+        check_tokenizer(task, tokenizer, base)
         problems = list(task.problems(Split.TRAIN, config.problems))
-        trainer = _trainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
+        trainer = new_trainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
         return RewardDiagnosis.of(trainer.sample_rewards())
 
 
-def _trainer(
+def new_trainer(
     task: Task,
     config: TrainConfig,
     model: Any,
@@ -244,6 +245,15 @@ def _manifest(
     )
 
 
+def warm_up_of(base: Path) -> dict[str, Any]:
+    """Return the record of the warm-up that wrote a base; empty if none did."""
+    try:
+        manifest = read_manifest(base)
+    except (NotFoundError, InvalidInputError):
+        return {}
+    return manifest.warm_up
+
+
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     curve = []
     for entry in log:
@@ -258,7 +268,7 @@ def as_json(config: TrainConfig) -> dict[str, Any]:
     return value
 
 
-def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool:
+def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool:
     """Return True if the folder holds the same run, complete; False if the run may start or resume there."""
     written, complete = identity_file(folder), (folder / MANIFEST).is_file()
     if complete or written.is_file():
@@ -280,7 +290,7 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     return complete
 
 
-def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
+def check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
     """Refuse a model that cannot be prompted: it lacks a chat template, or the tokens of a tiny task."""
     if task.codec is None:
         if tokenizer.chat_template is None:
@@ -350,7 +360,7 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the libraries' progress bars and deprecation warnings, and limit torch to one core.
 
     Matrices of this size gain nothing from a second core, and lose a factor of six if it is busy. A fixed order of

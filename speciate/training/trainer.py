@@ -37,7 +37,7 @@ from speciate.inference.engine import Rule
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
-from speciate.prompts.parse import parse_completion
+from speciate.prompts.parse import Answer, parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts
@@ -112,8 +112,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             index, parent = self._draw_problem(), None
             if len(self.populations) and self.rng.random() < self.config.mutation_share:
                 index, parent = self.populations.draw(self.rng)
-            row = {"problem": index, "parent": parent, **self._prompt(self.problems[index], parent)}
-            rows += [row] * self.num_generations
+            rows += [self.row(index, parent)] * self.num_generations
         return rows
 
     def _draw_problem(self) -> int:
@@ -150,8 +149,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = self._draw_prompts(inputs)
-        self._rules = [self._rule(row) for row in rows]
-        self._limits = [self._limit(*pair) for pair in zip(rows, self._rules, strict=True)]
+        self._limit_rollouts(rows)
         output: dict[str, Any] = super()._generate_and_score_completions(rows)
         device = output["advantages"].device
         kl = [self.config.kl if row["parent"] is None else self.config.mutation_kl for row in rows]
@@ -167,7 +165,23 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             by_problem.setdefault(problem, []).append(vector)
         return [np.array(vectors) for vectors in by_problem.values()]
 
+    def sample_answers(self, indices: Sequence[int]) -> list[list[list[Answer]]]:
+        """Write a group of rollouts for each problem; return the answers of each rollout."""
+        rows = [row for row in map(self.row, indices) for _ in range(self.num_generations)]
+        self._limit_rollouts(rows)
+        _, ids, _, completions, *_ = self._generate([row["prompt"] for row in rows])
+        read = [self._answers(*one) for one in zip(rows, completions, ids, strict=True)]
+        return [read[i : i + self.num_generations] for i in range(0, len(rows), self.num_generations)]
+
+    def row(self, index: int, parent: Individual | None = None) -> dict[str, Any]:
+        """Return problem, parent, policy, prompt and its opening: one row of a batch."""
+        return {"problem": index, "parent": parent, **self._prompt(self.problems[index], parent)}
+
     # 2. Rollouts
+
+    def _limit_rollouts(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rules = [self._rule(row) for row in rows]
+        self._limits = [self._limit(*pair) for pair in zip(rows, self._rules, strict=True)]
 
     def _generate(self, prompts: list[Any]) -> Any:
         """Mark the tokens of a scaffold, as TRL marks those of tools: they have no loss."""
@@ -254,14 +268,18 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
 
     def _programs(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[str]:
-        """Return the valid answers of a rollout that differ from its parent, read as a run reads them."""
+        """Return the valid answers of a rollout that differ from its parent."""
+        answers = self._answers(row, completion, ids)
+        return [each.program for each in answers if each.failure is None and each.program != _program(row)]
+
+    def _answers(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[Answer]:
+        """Return the answers of a rollout, read as a run reads them."""
         problem, policy, parent = self.problems[row["problem"]], row["policy"], _program(row)
         written = _text(completion)
         text = until_stop(written, row.get("opening", ""), policy.answers_per_rollout)
         ended = text != written or len(ids) < self.args.max_completion_length or policy.codec is not None
         finish = "stop" if ended or ids[-1] == self.processing_class.eos_token_id else "length"
-        answers = parse_completion(text, problem=problem, policy=policy, parent=parent, finish_reason=finish)
-        return [answer.program for answer in answers if answer.failure is None and answer.program != parent]
+        return parse_completion(text, problem=problem, policy=policy, parent=parent, finish_reason=finish)
 
     def _padded(self, vector: Sequence[float]) -> tuple[float, ...]:
         """Return a vector of shape (k,) for a problem with fewer rewards than its task has.

@@ -64,10 +64,10 @@ def words(count: int) -> Tokenizer:
 CHAT = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 
 
-def write_bytes(folder: Path, *, length: int = 16384, seed: int = 0) -> Path:
+def write_bytes(folder: Path, *, length: int = 16384, seed: int = 0, vocab_size: int = 257) -> Path:
     """Write a checkpoint with one token for each byte and a chat template; vLLM can serve it, too."""
     shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
-    write(folder, vocab_size=257, max_position_embeddings=length, seed=seed, **shape)
+    write(folder, vocab_size=vocab_size, max_position_embeddings=length, seed=seed, **shape)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {"<eos>": EOS, **{letter: i for i, letter in enumerate(alphabet, start=1)}}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))

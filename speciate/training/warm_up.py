@@ -1,0 +1,279 @@
+"""Teach a language model the form of sets, supervised, before a training by reinforcement.
+
+A reward can hardly teach it: the best of a set with one readable answer is as good as that of a set with three. The
+examples are sets and single answers in equal numbers, in the exact form of the prompts. By default they are made of the
+model's own readable single answers, so that the warm-up teaches a form and no content.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.values import digest_of
+from speciate.policies.manifest import Manifest, weights_digest, write_manifest
+from speciate.prompts.compact import CLOSING, between_answers
+from speciate.prompts.parse import Answer
+from speciate.prompts.rejection import Reason
+from speciate.training.config import TrainConfig, WarmUpConfig
+from speciate.training.models import library_versions, load_model, writing
+from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, new_trainer, quiet
+from speciate.training.run_files import CHECKPOINTS, write_identity, write_json
+from speciate.training.tasks import Split, Task
+from speciate.training.trainer import VectorTrainer
+
+_AT_ONCE: Final = 4
+"""Sequences of one pass."""
+_SAMPLED_AT_ONCE: Final = 32
+"""Problems that are sampled together."""
+_IGNORED: Final = -100
+_OPENING: Final = "```python\n"
+
+Example = tuple[str, str]
+"""A prompt with its completion."""
+
+
+def warm_up(
+    task: Task,
+    config: TrainConfig,
+    base: Path,
+    folder: Path,
+    *,
+    resume: bool = False,
+    cpu: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Warm up the model in ``base`` and write it to ``folder``, with the gate in its manifest; nothing if it is there.
+
+    Raises:
+        ConflictError: The folder holds another run, or an unfinished one and ``resume`` is False.
+        InvalidInputError: The gate was not reached, the task needs none, or there are several processes.
+    """
+    from accelerate import PartialState
+
+    chosen = config.warm_up or WarmUpConfig()
+    if task.codec is not None or task.answers == 1:
+        raise InvalidInputError(f"--warm-up: the bases of task {task.name!r} know the form of sets already.")
+    # More steps or another gate continue an unfinished warm-up.
+    same = {name: value for name, value in asdict(chosen).items() if name not in ("steps", "gate")}
+    identity = {"task": task.name, "config": as_json(config) | {"warm_up": same}, "base_digest": weights_digest(base)}
+    if is_complete(identity, folder, resume=resume):
+        return
+    if PartialState().num_processes > 1:
+        raise InvalidInputError("--warm-up: expected one process.", remedy=f"Warm up first, then pass --base {folder}.")
+    with quiet():
+        model, tokenizer = load_model(base)
+        check_tokenizer(task, tokenizer, base)
+        write_identity(identity, folder)
+        sampler = _Sampler(task, config, chosen, model, tokenizer, folder, cpu=cpu)
+        examples = sampler.examples(folder / CHECKPOINTS / "examples.json")
+        gate = _Gate(chosen, sampler, progress)
+        trainer = Trainer(
+            model=model,
+            args=_arguments(config, chosen, folder / CHECKPOINTS, cpu=cpu),
+            train_dataset=[_encoded(tokenizer, *example) for example in examples],
+            data_collator=lambda rows: _padded(rows, tokenizer.pad_token_id or tokenizer.eos_token_id),
+            callbacks=[gate],
+        )
+        trainer.remove_callback(PrinterCallback)
+        last = _last_checkpoint(folder)
+        if last is not None or not gate.passes(0):
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        steps, share = int(gate.measured[-1]["step"]), gate.measured[-1]["readable"]
+        if share < chosen.gate:
+            raise InvalidInputError(
+                f"the warm-up ended after {steps} updates with {share:.0%} of slots readable, and its gate is"
+                f" {chosen.gate:.0%}.",
+                remedy="Set warm_up.steps higher, or warm_up.gate lower, and continue with --resume.",
+            )
+        with writing(folder):
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    record = {"steps": steps, "readable": share, "gate": chosen.gate, "base_digest": identity["base_digest"]}
+    manifest = Manifest(
+        task=task.name,
+        method="warm-up",
+        max_tokens=-(-config.max_tokens // task.answers),
+        answers_per_rollout=task.answers,
+        prompt_style=config.prompt_style,
+        seed=config.seed,
+        steps=steps,
+        config=identity["config"],
+        base_digest=identity["base_digest"],
+        warm_up=record,
+        data_digest=digest_of(examples),
+        versions=library_versions(),
+        metrics=tuple(gate.measured),
+    )
+    with writing(folder):
+        write_manifest(folder, manifest)
+    shutil.rmtree(folder / CHECKPOINTS)
+
+
+class _Sampler:
+    """Samples single answers and sets of a model by the means of its later training, and makes examples of them."""
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainConfig,
+        chosen: WarmUpConfig,
+        model: Any,
+        tokenizer: Any,
+        folder: Path,
+        *,
+        cpu: bool,
+    ) -> None:
+        self._task, self._chosen, self._m = task, chosen, task.answers
+        self._problems = list(task.problems(Split.TRAIN, chosen.problems + chosen.held_out))
+        self._count = max(1, len(self._problems) - chosen.held_out)
+        plain = replace(config, use_vllm=False, kl=0.0, mutation_share=0.0, lora_rank=0, warm_up=None)
+        single = replace(plain, method="grpo", max_tokens=-(-config.max_tokens // self._m))
+        self._seed = config.seed
+
+        def trainer(each: TrainConfig) -> VectorTrainer:
+            return new_trainer(task, each, model, tokenizer, self._problems, folder, cpu=cpu, callbacks=[])
+
+        self._singles, self._sets = trainer(single), trainer(replace(plain, method="vpo"))
+
+    def share(self, step: int) -> float:
+        """Return the share of readable slots in sets for held-out problems."""
+        self._sets.rng = np.random.default_rng([self._seed, step])
+        held_out = range(self._count, len(self._problems))
+        sampled = self._sets.sample_answers(held_out or [0])
+        readable = [sum(map(_is_readable, answers)) / self._m for rollouts in sampled for answers in rollouts]
+        return float(np.mean(readable))
+
+    def examples(self, path: Path) -> list[Example]:
+        """Return the examples in a file, which is written first if it does not exist."""
+        if not path.is_file():
+            rng = np.random.default_rng([self._seed, 0])
+            made = [each for index, programs in self._pools() for each in self._examples(index, programs, rng)]
+            if not made:
+                raise InvalidInputError(
+                    f"no problem of task {self._task.name!r} has {self._m} different readable answers.",
+                    remedy="Use the task's own programs: --set warm_up.demonstrations=true, or a stronger base.",
+                )
+            with writing(path.parent):
+                write_json(path, made)
+        examples: list[Example] = json.loads(path.read_text("utf-8"))
+        return examples
+
+    def _pools(self) -> list[tuple[int, list[str]]]:
+        """Return different programs for each problem: demonstrations, and the model's own answers if they are few."""
+        pools: dict[int, dict[str, None]] = {index: {} for index in range(self._count)}
+        if self._chosen.demonstrations:
+            solutions = getattr(self._task, "with_solutions", None)
+            if solutions is None:
+                raise InvalidInputError(
+                    f"task {self._task.name!r} has no demonstrations.", remedy="Leave warm_up.demonstrations out."
+                )
+            for index, (_, programs) in enumerate(solutions(Split.TRAIN, self._count)):
+                pools[index].update(dict.fromkeys([programs] if isinstance(programs, str) else programs))
+        few = [index for index, programs in pools.items() if len(programs) < self._m]
+        for start in range(0, len(few), _SAMPLED_AT_ONCE):
+            part = few[start : start + _SAMPLED_AT_ONCE]
+            for index, rollouts in zip(part, self._singles.sample_answers(part), strict=True):
+                valid = [each.program for answers in rollouts for each in answers if each.failure is None]
+                pools[index].update(dict.fromkeys(valid))
+        return [(index, list(programs)) for index, programs in pools.items()]
+
+    def _examples(self, index: int, programs: Sequence[str], rng: np.random.Generator) -> list[Example]:
+        """Return a set and a single answer, or nothing if there are too few programs in the form of the prompt."""
+        single, several = (each.row(index) for each in (self._singles, self._sets))
+        opening = several.get("opening") or _OPENING
+        line = opening.removeprefix(_OPENING)
+        bodies = [each.strip().removeprefix(line) for each in programs if each.strip().startswith(line)]
+        if len(bodies) < self._m:
+            return []
+        head = "" if several.get("opening") else _OPENING
+        drawn = [bodies[i] for i in rng.permutation(len(bodies))[: self._m]]
+        texts = {single["prompt"]: drawn[0], several["prompt"]: between_answers(opening).join(drawn)}
+        return [(prompt, f"{head}{text}{CLOSING}") for prompt, text in texts.items()]
+
+
+def _is_readable(answer: Answer) -> bool:
+    """Return True also for a repeated answer, which is in the form."""
+    return answer.failure is None or answer.failure.reason == Reason.DUPLICATE_IN_ROLLOUT
+
+
+class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
+    """Callback that measures the share of readable slots, and ends the warm-up when it suffices."""
+
+    def __init__(self, chosen: WarmUpConfig, sampler: _Sampler, progress: Progress | None) -> None:
+        self._chosen, self._sampler, self._progress = chosen, sampler, progress
+        self.measured: list[dict[str, float]] = []
+
+    def passes(self, step: int) -> bool:
+        share = self._sampler.share(step)
+        self.measured.append({"step": float(step), "readable": share})
+        if self._progress is not None:
+            self._progress(step, self._chosen.steps, {"readable": share})
+        return share >= self._chosen.gate
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Keep the measurements in the state, which a resumed warm-up restores."""
+        self.measured = [each for each in state.log_history if "readable" in each] or self.measured
+        state.log_history = [*self.measured]
+
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % self._chosen.every == 0 or state.global_step == state.max_steps:
+            control.should_save = True
+            control.should_training_stop |= self.passes(state.global_step)
+            state.log_history.append(self.measured[-1])
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """Return the last complete checkpoint: the state is written after weights and optimizer."""
+    written = folder.glob(f"{CHECKPOINTS}/checkpoint-*/trainer_state.json")
+    return max((path.parent for path in written), key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: bool) -> TrainingArguments:
+    at_once = next(size for size in range(min(_AT_ONCE, chosen.batch), 0, -1) if chosen.batch % size == 0)
+    return TrainingArguments(
+        output_dir=str(folder),
+        seed=config.seed,
+        max_steps=chosen.steps,
+        per_device_train_batch_size=at_once,
+        gradient_accumulation_steps=chosen.batch // at_once,
+        learning_rate=chosen.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        use_cpu=cpu,
+        bf16=not cpu,
+        save_strategy="no",  # the gate saves
+        save_total_limit=2,
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )
+
+
+def _encoded(tokenizer: Any, prompt: str, completion: str) -> dict[str, list[int]]:
+    """Return token ids and labels of an example, which ends with the end-of-text token."""
+    asked = tokenizer(prompt)["input_ids"]
+    written = [*tokenizer(completion, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    return {"input_ids": [*asked, *written], "labels": [_IGNORED] * len(asked) + written}
+
+
+def _padded(rows: Sequence[dict[str, list[int]]], pad: int) -> dict[str, torch.Tensor]:
+    values = {"input_ids": pad, "labels": _IGNORED, "attention_mask": 0}
+    whole = [row | {"attention_mask": [1] * len(row["labels"])} for row in rows]
+    longest = max(len(row["labels"]) for row in rows)
+    return {
+        name: torch.tensor([row[name] + [value] * (longest - len(row[name])) for row in whole])
+        for name, value in values.items()
+    }
