@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -61,36 +62,24 @@ _CODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
 thousand bytes into gigabytes."""
 
 
+@dataclass(eq=False)
 class TransientError(Exception):
-    """An attempt failed, and another one may succeed.
+    """An attempt failed, and another one may succeed."""
 
-    Attributes:
-        retry_after_s: Wait that the server requested.
-        elsewhere: True if another server may answer the next attempt.
-        sent: True if the endpoint may have computed an answer that did not arrive.
-        lasting: True if the same error twice in a row shows that no attempt will succeed.
-        remedy: What to do if no attempt succeeds.
-        billed: What the attempt cost.
-    """
-
-    billed = Billed()
-
-    def __init__(
-        self,
-        message: str,
-        retry_after_s: float | None = None,
-        *,
-        elsewhere: bool = False,
-        sent: bool = False,
-        lasting: bool = False,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.elsewhere = elsewhere
-        self.sent = sent
-        self.lasting = lasting
-        self.remedy = remedy
+    message: str
+    _: KW_ONLY
+    retry_after_s: float | None = None
+    """Wait that the server requested."""
+    elsewhere: bool = False
+    """True if another server may answer the next attempt."""
+    sent: bool = False
+    """True if the endpoint may have computed an answer that did not arrive."""
+    lasting: bool = False
+    """True if the same error twice in a row shows that no attempt will succeed."""
+    remedy: str | None = None
+    """What to do if no attempt succeeds."""
+    billed: Billed = field(default_factory=Billed)
+    """What the attempt cost."""
 
 
 class PromptRefusedError(Exception):
@@ -271,7 +260,7 @@ class HttpEndpoint:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
             wait_s = 0.0 if unloaded else retry_after_s(reply.retry_after)
             remedy = _BUSY if status == HTTPStatus.TOO_MANY_REQUESTS else _FAILING
-            return TransientError(message, wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
+            return TransientError(message, retry_after_s=wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
         if status not in _BAD_REQUEST or (status == HTTPStatus.FORBIDDEN and not (named and named.of_prompt)):
             return self.unavailable(message, remedy=self._remedy(status))
         if named is None or named.of_prompt:  # unknown words may be about the prompt

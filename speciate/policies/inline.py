@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.merging import merged
-from speciate.domain.policy import Policy, Price
+from speciate.domain.policy import Policy, Price, Sampling
 from speciate.domain.suggestions import did_you_mean
 from speciate.policies.prices import price_of
 from speciate.policies.providers import (
@@ -55,12 +55,10 @@ class _Source(NamedTuple):
     model: str  # empty to take the only one that is served
 
 
-def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
-    """Return the policy of a model with the defaults of its provider. Contacts a server only to find an unnamed model.
+def inline_policy(model: str) -> Policy:
+    """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME`` with the defaults of its provider.
 
-    Args:
-        model: ``PROVIDER/NAME``, or ``http://HOST:PORT/v1#NAME``; without ``NAME`` the only model of the server.
-        changes: Policy fields that win over the defaults, such as ``{"sampling": {"max_tokens": 4096}}``.
+    Without ``NAME`` it contacts the server, for its only model.
 
     Raises:
         InvalidInputError: The text is of another form, or the provider is unknown or needs a key.
@@ -68,14 +66,13 @@ def inline_policy(model: str, *, changes: Mapping[str, Any] | None = None) -> Po
     """
     source = _source(model)
     name = source.model or _only_model(source)
-    sampling = (changes or {}).get("sampling", {})
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
-    fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
+    fields = source.preset.policy_fields({}) if preset is None else preset_fields(preset, name, {})[0]
     own = {"slug": _slug(model), "base_url": source.base_url, "model": name}
-    return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
+    return Policy.model_validate(merged(fields, own))
 
 
-def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> Policy:
+def agent_policy(command: str) -> Policy:
     """Return the policy of a command that reads prompts on standard input, such as ``claude -p`` or ``codex exec``.
 
     Paths of existing files become absolute, since the command runs in other folders. Known agents get the arguments
@@ -95,14 +92,15 @@ def agent_policy(command: str, *, changes: Mapping[str, Any] | None = None) -> P
             price = price if listed is None else listed.price
             arguments += [each for each in added if added[0] not in arguments]
     arguments = [_absolute(each, is_program=not place) for place, each in enumerate(arguments)]
-    fields = {
-        "sampling": {"max_tokens": 32_000},
-        "timeout_s": 900.0,
-        "price": price.model_dump(),
-        "options": {"command": shlex.join(arguments)},
-    }
-    own = {"slug": slug, "kind": "command", "model": Path(arguments[0]).name}
-    return Policy.model_validate(merged(merged(fields, dict(changes or {})), own))
+    return Policy(
+        slug=slug,
+        kind="command",
+        model=Path(arguments[0]).name,
+        sampling=Sampling(max_tokens=32_000),
+        timeout_s=900.0,
+        price=price,
+        options={"command": shlex.join(arguments)},
+    )
 
 
 def register(registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = ()) -> dict[str, float]:

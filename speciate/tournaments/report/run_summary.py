@@ -9,7 +9,7 @@ import numpy as np
 
 from speciate.domain.arrays import BoolArray, FloatArray, IntArray
 from speciate.domain.tournament import Tournament
-from speciate.tournaments.statistics.estimators import Diversity, diversity, spread
+from speciate.tournaments.statistics.estimators import diversity, spread
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
 RUN_NUMBERS: Final = (
@@ -84,7 +84,7 @@ def quality(answers: Answers, at: FloatArray) -> dict[str, float | FloatArray]:
     worst end as reference, a specialist with one component at its worst would count as 0. Values beyond the best end
     count as the best end.
     """
-    distances = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
+    distances = diversity(answers.rewards, answers.valid)
     order = np.argsort(answers.spent, kind="stable")
     best = np.maximum.accumulate(answers.scores[order]) if len(order) else np.zeros(0)
     reached = np.searchsorted(answers.spent[order], at, side="right")

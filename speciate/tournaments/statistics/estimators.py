@@ -65,8 +65,6 @@ class Diversity:
     """Over all n samples. Failed ones keep their row, so frequent failure can look like diversity."""
     valid: float | None
     """Over the valid samples only, which can be very few. Read both numbers together."""
-    n: int
-    n_valid: int
 
 
 def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
@@ -81,7 +79,7 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     """
     points = np.asarray(rewards, dtype=np.float64)
     used = np.ones(len(points), dtype=np.bool_) if valid is None else np.asarray(valid, dtype=np.bool_)
-    return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[used]), len(points), int(used.sum()))
+    return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[used]))
 
 
 def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:

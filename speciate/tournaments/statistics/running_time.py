@@ -26,10 +26,6 @@ class Ecdf:
     run might have reached its target."""
     pairs: int
 
-    def at(self, spent: float) -> float:
-        steps = int(np.searchsorted(self.spent, spent, side="right"))
-        return float(self.share[steps - 1]) if steps else 0.0
-
 
 def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
     """Return the empirical distribution of costs to target over all pairs, including those that were never reached.

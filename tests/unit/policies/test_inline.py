@@ -71,11 +71,9 @@ def test_a_model_of_a_preset_has_its_defaults(provider: str) -> None:
     build_client(policy)  # its options are valid
 
 
-def test_changes_win_over_the_defaults_and_a_listed_price_is_taken() -> None:
-    changes = {"sampling": {"temperature": 0.2, "max_tokens": 99}, "edit_format": "diff"}
-    policy = inline_policy("openai/gpt-5.4", changes=changes)
-    assert (policy.sampling.temperature, policy.sampling.max_tokens, policy.edit_format) == (0.2, 99, "diff")
-    assert policy.options["fields"] == {"max_tokens": "max_completion_tokens", "top_p": None}
+def test_a_listed_price_is_taken() -> None:
+    policy = inline_policy("openai/gpt-5.4")
+    assert policy.options["fields"] == {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
     assert policy.price is not None
 
 
