@@ -19,6 +19,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
+from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, RunContext, WorkKind
 from speciate.runs.executor import WorkExecutor
@@ -84,7 +85,7 @@ class SimulatedClock:
         run = next(iter(self._store.runs.values()))
         payload = run.units[unit].new.payload
         programs = payload.get("proposals", [None])
-        asked = any(proposal and proposal.get("role") not in ("seed", "polish") for proposal in programs)
+        asked = any(proposal and proposal.get("role") not in ("seed", "polish", "repeat") for proposal in programs)
         arrival = self.now + asked * self._job.latency_s * float(np.exp(self._rng.normal(0, _SPREAD)))
         ends = []
         for _ in programs:
@@ -128,8 +129,14 @@ def score_of(problem: Problem, rewards: Sequence[float]) -> float:
 
 def searched(job: Job) -> Curve:
     """Make a search from its beginning to its end."""
-    problem, policy = problem_of(job.problem), policy_of(job.character)
-    more = json.loads(job.spec)
+    problem = problem_of(job.problem)
+    run, ended = simulated(job, problem, InProcessEvaluator(job.problem))
+    return _Recorder(problem).curve(run, ended)
+
+
+def simulated(job: Job, problem: Problem, evaluator: EvaluatorClient) -> tuple[MemoryRun, list[tuple[int, float]]]:
+    """Make a search, and return the run, and the number of every candidate with the time at which it was evaluated."""
+    policy, more = policy_of(job.character), json.loads(job.spec)
     spec = RunSpec(
         strategy=job.strategy,
         strategy_options=json.loads(job.options),
@@ -147,7 +154,7 @@ def searched(job: Job) -> Curve:
             clients[asked.slug] = build_client(asked)
         return clients[asked.slug]
 
-    executor = WorkExecutor(store, clock, InProcessEvaluator(job.problem), client_for)
+    executor = WorkExecutor(store, clock, evaluator, client_for)
     store.add(context)
     clock.committed(store.start(context.run_id))
     run, ended = store.runs[context.run_id], list[tuple[int, float]]()
@@ -157,4 +164,4 @@ def searched(job: Job) -> Curve:
         ended += [(number, clock.now) for number in run.candidates.keys() - before]
     if run.progress.evaluations != job.budget:
         raise RuntimeError(f"{job} ended after {run.progress.evaluations} evaluations: {run.progress.reason}")
-    return _Recorder(problem).curve(run, ended)
+    return run, ended

@@ -170,11 +170,13 @@ class Proposal:
     """Digest of its syntax tree, if it was computed on reading; otherwise its evaluation computes it."""
     note: str = ""
     """What reading changed in the answer, which its result tells; empty if nothing."""
+    trial: int = 0
+    """Position among the evaluations of its program: of problems with noise, all programs share the seed of each."""
 
     @property
     def by_policy(self) -> bool:
-        """True if a policy of the run wrote it; False for seeds, polished programs and proposals from outside."""
-        return self.role not in (PolicyRole.SEED, PolicyRole.POLISH) and self.proposed_by is None
+        """True if a policy of the run wrote it; False for seeds, the run's own operators and proposals from outside."""
+        return self.role.asks_policy and self.proposed_by is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,10 @@ class Individual:
     """Targets that its rewards meet and a repeated evaluation missed."""
     repeats: tuple[Repeat, ...] = ()
     """What the repeated evaluations measured; empty if no target was due for confirmation."""
+    error: tuple[float, ...] = ()
+    """Standard errors of its rewards, shape (d,), if they are means of several noisy evaluations."""
+    evaluations: int = 1
+    """Evaluations of which its rewards are the mean."""
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -243,6 +249,12 @@ class Candidate:
     """Targets that its rewards meet and a repeated evaluation missed."""
     repeats: tuple[Repeat, ...] = ()
     """What the repeated evaluations measured; empty if no target was due for confirmation."""
+    first: tuple[float, ...] | None = None
+    """Raw rewards of its own evaluation, if ``rewards`` are the mean of several; see ``search.noise``."""
+    error: tuple[float, ...] = ()
+    """Standard errors of that mean, shape (d,)."""
+    evaluations: int = 1
+    """Evaluations of which its rewards are the mean."""
     spent_evaluations: int = 0
     """Evaluations that the run had spent with it, which increases from candidate to candidate."""
     spent_tokens: int = 0
@@ -250,8 +262,10 @@ class Candidate:
 
     @property
     def is_repetition(self) -> bool:
-        """True if it has the result of an earlier candidate with the same program."""
+        """True if a policy wrote the program of an earlier candidate again."""
         failure = self.evaluation.failure
+        if self.proposal.role is PolicyRole.REPEAT:
+            return False
         return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
 
     @property
@@ -276,4 +290,6 @@ class Candidate:
             self.targets & ~self.refuted,
             self.refuted,
             self.repeats,
+            self.error,
+            self.evaluations,
         )

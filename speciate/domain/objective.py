@@ -33,7 +33,7 @@ class ObjectiveRole(StrEnum):
 class Objective(Value):
     """One component of the reward vector."""
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"estimated"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"estimated", "stochastic"})
 
     name: Identifier = Field(examples=["overlap"])
     """Name used by the evaluator and in rules."""
@@ -49,6 +49,8 @@ class Objective(Value):
     and survivors are chosen."""
     limit: Finite = Field(default=0.0, examples=[0.001])
     """Bound of a constraint: at most this if minimized, at least this if maximized."""
+    stochastic: bool = Field(default=False, examples=[True])
+    """True if evaluations of one program differ in this value, by their seed or by the machine."""
     description: str = Field(default="", max_length=2000, examples=["Largest overlap of two circles"])
     """One line for people and prompts."""
 

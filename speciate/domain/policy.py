@@ -70,8 +70,15 @@ class PolicyRole(StrEnum):
     """Change parents."""
     POLISH = "polish"
     """Improve the numbers of a parent; the service's own polisher does it in every run."""
+    REPEAT = "repeat"
+    """None: the program of an earlier candidate is evaluated again, since its rewards are noisy."""
     ADVISE = "advise"
     """Write advice for changes; it yields no candidate."""
+
+    @property
+    def asks_policy(self) -> bool:
+        """True if a policy of the run does it."""
+        return self in (PolicyRole.PROPOSE, PolicyRole.MUTATE, PolicyRole.ADVISE)
 
 
 class Sampling(Value):

@@ -179,7 +179,8 @@ class Problem(Value):
     confirmations: int = Field(default=1, ge=0, le=20, examples=[3])
     """Repeated evaluations, with new seeds, before a target counts as met; ≥ 1 for kind `in_process`."""
     stochastic: bool = Field(default=False, examples=[True])
-    """True if rewards depend on the evaluation's seed. Other runs then do not reuse a result."""
+    """True if evaluations of one program differ, by their seed or by the machine, in every objective. Runs then
+    evaluate the best programs again, rank by bounds and reuse no result."""
 
     @model_validator(mode="before")
     @classmethod
@@ -403,7 +404,18 @@ class Problem(Value):
     @property
     def repeatable(self) -> bool:
         """True if another run may reuse a result: it depends on no seed or other candidate, and cannot be forged."""
-        return not self.stochastic and not self.forgeable and self.carry is None
+        return not self.is_noisy and not self.forgeable and self.carry is None
+
+    @cached_property
+    def noisy(self) -> tuple[bool, ...]:
+        """Which of the d objectives differ between evaluations of one program."""
+        return tuple(self.stochastic or objective.stochastic for objective in self.objectives)
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if evaluations of one program may differ in what the search selects on."""
+        pairs = zip(self.noisy, self.objectives, strict=True)
+        return any(noisy and objective.role is not ObjectiveRole.RECORD for noisy, objective in pairs)
 
     @property
     def worker_capabilities(self) -> frozenset[str]:

@@ -91,7 +91,9 @@ class RunSpec(PolicyOptions):
     # The only declaration of a run's options: the command line, the forms of the dashboard and the OpenAPI document
     # derive from it. A field that the first version did not have belongs in ``omitted_at_default``.
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens", "learning"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset(
+        {"guidance", "policy_discount", "keep_tokens", "learning", "final_evaluations"}
+    )
 
     budget: Budget
     """Limits of the run; none is exceeded."""
@@ -107,6 +109,8 @@ class RunSpec(PolicyOptions):
     """Complete the run after this many evaluations without an improvement of the archive."""
     reuse_results: bool = False
     """Share evaluation results of equal programs with other runs of the project that set this."""
+    final_evaluations: int = Field(default=5, ge=0, le=100)
+    """If rewards are noisy: evaluations of the best program after the end, besides the budget, for its value."""
     keep_tokens: bool = False
     """Store the id and the log-probability of every token that the policies write, for trainers."""
     novelty: Novelty = Novelty()

@@ -129,6 +129,11 @@ class RunContext:
         return self.spec.reuse_results and self.problem.repeatable and self.spec.budget.seconds is None
 
     @property
+    def repeats(self) -> bool:
+        """True if the run evaluates good programs again, since rewards are noisy; training needs whole groups."""
+        return self.problem.is_noisy and self.spec.learning is None
+
+    @property
     def waits_for_proposals(self) -> bool:
         """True if all candidates come from outside: the run requests none, and waits while its budget lasts."""
         return self.proposer.is_external
@@ -259,6 +264,16 @@ class EvaluatedBatch:
     candidates: tuple[Candidate, ...]  # one per proposal, in order
     placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy
 
+    @property
+    def repeated(self) -> list[int]:
+        """Numbers of the programs with noisy rewards that were evaluated again."""
+        return sorted({c.duplicate_of for c in self.candidates if c.duplicate_of is not None})
+
+    @property
+    def newcomers(self) -> list[int]:
+        """Numbers of the new programs with rewards."""
+        return [c.number for c in self.candidates if c.duplicate_of is None and c.evaluation.rewards is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
@@ -273,6 +288,20 @@ class Confirmation:
     @property
     def refuted_targets(self) -> TargetSet:
         return sum(1 << position for position in self.refuted)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalValue:
+    """What evaluations of the best candidate after the end measured. They did not select it, so luck is no part."""
+
+    number: int
+    evaluations: int
+    mean: tuple[float, ...] = ()
+    """Raw rewards, shape (d,), of the evaluations that succeeded; empty if none did."""
+    margin: tuple[float, ...] = ()
+    """Half the width of their 95 % intervals (Student's t), shape (d,); empty with fewer than two evaluations."""
+    failed: int = 0
+    """Evaluations that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +404,9 @@ class WorkStore(Protocol):
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation: the claims, the repeats and the following unit."""
+
+    def commit_final(self, lease: Lease, final: FinalValue) -> Commit | None:
+        """Record the value of the best candidate after the end of the run, and complete the run."""
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:
         """Return the learned version in use; None for the policy that the run began with."""

@@ -14,7 +14,7 @@ from speciate.ports.work import LearnedVersion, RunContext
 from speciate.prompts.guidance import read_advice
 from speciate.prompts.parse import Answer, parse_completion
 from speciate.runs.novelty import shape_of
-from speciate.runs.prompting import PlannedRequest
+from speciate.runs.prompting import PlannedRequest, Prompter
 from speciate.search.strategy import Selection
 
 
@@ -82,6 +82,16 @@ def _children(
         )
         for child in children
     ]
+
+
+def repetitions(repeated: Sequence[tuple[Selection, int]], prompter: Prompter) -> tuple[Proposal, ...]:
+    """Return the proposals that evaluate programs again, given as selections with a number of evaluations."""
+    members = prompter.members([selection for selection, _ in repeated])
+    return tuple(
+        Proposal(program, text_digest(program), PolicyRole.REPEAT, island=selection.island)
+        for selection, evaluations in repeated
+        for program in [members[number].program for number in selection.parents] * evaluations
+    )
 
 
 def proposals_of(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from speciate.domain.candidate import BUILD_FAILED, Candidate, Individual
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
-from speciate.domain.target import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState, TargetSet
 from speciate.ports.work import RunContext
 from speciate.runs.progress import RunChange, RunProgress
 
@@ -29,7 +29,7 @@ def count_outcome(progress: RunProgress, context: RunContext, candidate: Candida
         label = candidate.proposal.failure.reason
     elif candidate.is_repetition and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
         label = DUPLICATE
-    if candidate.proposal.role is not PolicyRole.POLISH:  # the alarm is about what policies write
+    if candidate.proposal.role not in (PolicyRole.POLISH, PolicyRole.REPEAT):  # the alarm is about what policies write
         progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
         progress.failed += 1
@@ -73,17 +73,15 @@ def new_rivals(candidates: Iterable[Candidate]) -> list[Individual]:
     return [each.individual for each in candidates if each.evaluation.rewards is not None and each.duplicate_of is None]
 
 
-def claim_targets(change: RunChange, context: RunContext, candidate: Candidate) -> None:
+def claim_targets(change: RunChange, context: RunContext, number: int, targets: TargetSet) -> None:
     """Claim the targets that a candidate is the first to meet."""
-    if candidate.duplicate_of is not None:
-        return
     progress = change.progress
     spent = (progress.evaluations, progress.tokens, progress.seconds)
-    fresh = candidate.targets & ~progress.claimed
+    fresh = targets & ~progress.claimed
     state = ClaimState.PENDING if context.problem.confirmations else ClaimState.CONFIRMED
     for position, target in enumerate(context.problem.targets):
         if fresh >> position & 1:
-            change.claims.append(Claim(target.name, candidate.number, *spent, target.unlock, state))
+            change.claims.append(Claim(target.name, number, *spent, target.unlock, state))
     progress.claimed |= fresh
     if state is ClaimState.CONFIRMED:
         progress.confirmed |= fresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,13 +18,15 @@ from speciate.domain.problem import BEST_FILE, Problem
 from speciate.domain.target import TargetSet
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.reporting import name_evaluations
-from speciate.ports.work import CarriedOutput, Lease, RunContext, WorkStore
+from speciate.ports.work import CarriedOutput, FinalValue, Lease, RunContext, WorkStore
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
 
 _NOTE = "answer"
 """Name of the feedback that says what reading changed in an answer."""
+_OWN_SEED = -1
+"""Trial of a program that a policy wrote again: its seed is shared with no other program."""
 _MAX_DISTANCE = 1e100
 """Range widths that a reward may lie outside its declared range. Sums and products of such numbers are finite."""
 
@@ -54,8 +57,12 @@ class ProgramBatch:
         for number, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True), start=first):
             digests = _digests(proposal, shape)
             if proposal.failure is None and seen.isdisjoint(digests):
-                seen.update(digests)
                 new[number] = proposal
+            elif context.problem.is_noisy and proposal.failure is None and not _failed(duplicates, digests):
+                # Another evaluation tells more of the program.
+                trial = proposal.trial if proposal.role is PolicyRole.REPEAT else _OWN_SEED
+                new[number] = proposals[number - first] = replace(proposal, trial=trial)
+            seen.update(digests if proposal.failure is None else ())
         near = _near_duplicates(context, work, new, first)
         new = {number: proposal for number, proposal in new.items() if proposal.program_hash not in near}
         return cls(context, first, proposals, shapes, {**duplicates, **near}, new)
@@ -76,7 +83,14 @@ class ProgramBatch:
                 if proposal.note:
                     result = replace(result, artifacts={**result.artifacts, _NOTE: proposal.note})
                 candidate = Candidate(number, proposal, result, targets=targets, shape=shape, reused_from=source)
-                earlier |= dict.fromkeys(digests, candidate)
+                if self.context.problem.is_noisy:
+                    same = next((earlier[digest] for digest in digests if digest in earlier), candidate)
+                    first = None if same is candidate else same.number
+                    # What is known of a program from all of its evaluations decides its targets.
+                    candidate = replace(candidate, targets=0, duplicate_of=first)
+                    earlier = dict.fromkeys(digests, candidate if first is None else same) | earlier
+                else:
+                    earlier |= dict.fromkeys(digests, candidate)
             else:
                 same = next(earlier[digest] for digest in digests if digest in earlier)
                 candidate = _repeated(number, proposal, same)
@@ -84,6 +98,10 @@ class ProgramBatch:
                 earlier = dict.fromkeys(digests, same) | earlier
             candidates.append(candidate)
         return tuple(candidates)
+
+
+def _failed(duplicates: Mapping[str, Candidate], digests: Sequence[str]) -> bool:
+    return any(duplicates[digest].evaluation.rewards is None for digest in digests if digest in duplicates)
 
 
 def _digests(proposal: Proposal, shape: str | None) -> list[str]:
@@ -98,7 +116,7 @@ def _near_duplicates(
     neighbours = Neighbours(context, work, {proposal.island for proposal in new.values()}, first)
     rejected = {}
     for number, proposal in new.items():
-        if proposal.role is not PolicyRole.SEED and (near := neighbours.nearest(proposal.program)):
+        if proposal.role not in (PolicyRole.SEED, PolicyRole.REPEAT) and (near := neighbours.nearest(proposal.program)):
             rejected[proposal.program_hash] = near
         else:
             neighbours.add(number, proposal.program)
@@ -130,7 +148,7 @@ def evaluate_programs(
     reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
     programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
     carried = work.carried(lease.run_id) if context.problem.carry is not None else None
-    seeds = [evaluation_seed(context, number) for number in programs]
+    seeds = [evaluation_seed(context, number, trial=new[number].trial) for number in programs]
     name_evaluations(dict(zip(seeds, programs, strict=True)))
     evaluations = evaluator.evaluate(
         with_output(context.problem, carried),
@@ -190,6 +208,30 @@ def repeat_evaluation(
     return tuple(map(_repeat, results)), reduce(and_, (_targets(context, result) for result in results))
 
 
+def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient, member: Individual) -> FinalValue:
+    """Evaluate the best candidate ``final_evaluations`` times, with seeds that no earlier evaluation had."""
+    problem, number, count = context.problem, member.number, context.spec.final_evaluations
+    carried = work.carried(context.run_id, number) if problem.carry is not None else None
+    seeds = [evaluation_seed(context, number, problem.confirmations + i) for i in range(1, count + 1)]
+    name_evaluations(dict.fromkeys(seeds, number))
+    results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
+    rewards = np.array([result.rewards for result in results if result.rewards is not None])
+    mean, margin = (), ()
+    if len(rewards):
+        mean = tuple(rewards.mean(axis=0).tolist())
+    if len(rewards) > 1:
+        error = rewards.std(axis=0, ddof=1) / math.sqrt(len(rewards))
+        margin = tuple((student_t(len(rewards) - 1) * error).tolist())
+    return FinalValue(number, count, mean, margin, failed=count - len(rewards))
+
+
+def student_t(freedom: int) -> float:
+    """Return the 97.5 % point of Student's t distribution."""
+    from scipy import special  # imported here: every process loads this module, and few runs are noisy
+
+    return float(special.stdtrit(freedom, 0.975))
+
+
 def _repeat(result: Evaluation) -> Repeat:
     if result.rewards is None:
         return "failure" if result.failure is None else f"{result.failure.kind.value} ({result.failure.reason})"
@@ -204,7 +246,7 @@ def replay_evaluation(
     Raises:
         EvaluatorUnavailableError: The evaluator does not work.
     """
-    seed = evaluation_seed(context, candidate.number)
+    seed = evaluation_seed(context, candidate.number, trial=candidate.trial)
     carried = None
     if candidate.carried_from is not None:
         carried = work.carried(context.run_id, candidate.number)
@@ -222,10 +264,13 @@ def _output_deleted(number: int) -> Evaluation:
     return Evaluation(failure=Failure(FailureKind.REJECTED, "carried_output_deleted", detail))
 
 
-def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
+def evaluation_seed(context: RunContext, number: int, repeat: int = 0, trial: int = 0) -> int:
     """Return the seed of an evaluation, below 2**31. It depends on the run's seed and problem (ADR 27).
 
-    ``repeat`` is 0 for the first evaluation and 1, 2, … for its confirmations.
+    ``repeat`` is 0 for the evaluation of a candidate and 1, 2, … for its confirmations. Of problems with noise, all
+    programs share the seed of each ``trial`` from 0 (common random numbers): their rewards differ by what they do.
     """
-    text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
+    shared = context.problem.is_noisy and not repeat and trial >= 0
+    of = f"trial {trial}" if shared else f"{number}:{repeat}"
+    text = f"{context.spec.seed}:{context.problem.digest}:{of}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

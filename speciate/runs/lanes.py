@@ -109,7 +109,7 @@ def proceed(
         change.works.append(NewWork(WorkKind.CONFIRM, lane, change.progress.batches, payload))
         change.progress.live += 1
     elif ends:
-        complete_unlocked(change)
+        complete_unlocked(change, context)
     elif opens_lanes:
         continue_lanes(change, context, *open_lanes(context, change.progress.evaluations))
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import Confirmation, EvaluatedBatch, LearnedStep, Lease, ProposedBatch, RunContext
+from speciate.ports.work import Confirmation, EvaluatedBatch, FinalValue, LearnedStep, Lease, ProposedBatch, RunContext
 from speciate.runs.counters import add_confirmed_event, claim_targets, count_outcome, keep_best, new_rivals, summary
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
@@ -33,6 +33,7 @@ from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
 from speciate.search.cells import improves
+from speciate.search.noise import LEAST_BUDGET, SEED_TRIALS, Revision
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
 
@@ -94,7 +95,10 @@ def _begin(change: RunChange, context: RunContext) -> None:
             Proposal(seed.program, seed.digest, PolicyRole.SEED, island=i % islands, origin=seed.origin)
             for i, seed in enumerate(seeds)
         ]
-        add_evaluate(change, 0, 0, proposals)
+        left = progress.evaluations_left(context.spec.budget)
+        if context.repeats and (left is None or left >= LEAST_BUDGET):
+            proposals += [replace(proposals[0], role=PolicyRole.REPEAT) for _ in range(SEED_TRIALS - 1)]
+        add_evaluate(change, 0, 0, numbered_trials(progress, proposals))
         progress.batches = 1
         progress.reserved_evaluations += len(proposals)
     else:
@@ -111,7 +115,7 @@ def record_proposals(
     progress.reserved_tokens -= tokens
     progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
     progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in batch.rollouts)
-    proposals = batch.proposals[:evaluations]
+    proposals = numbered_trials(progress, batch.proposals[:evaluations])
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
         price = context.policies(rollout.role)[rollout.policy].policy.price
@@ -132,6 +136,19 @@ def record_proposals(
         add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
     else:
         continue_lanes(change, context, lease.lane)
+
+
+def numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Return the proposals; each that evaluates a program again has the next shared seed of that program."""
+    numbered = []
+    for proposal in proposals:
+        if proposal.role is PolicyRole.REPEAT:
+            program = proposal.program_hash[:16]
+            progress.trials[program] = trial = progress.trials.get(program, 0) + 1
+            numbered.append(replace(proposal, trial=trial))
+        else:
+            numbered.append(proposal)
+    return numbered
 
 
 def _add_proposed_event(
@@ -180,14 +197,20 @@ def record_evaluations(
     reserved: tuple[int, int],
     batch: EvaluatedBatch,
     accepted: Sequence[Placement],
+    revision: Revision | None = None,
 ) -> None:
-    """Record an evaluated batch. ``accepted`` are the archive updates that took effect; see ``record_proposals``."""
+    """Record an evaluated batch; see ``record_proposals``.
+
+    ``accepted`` are the archive updates that took effect, and ``revision`` what is known of its programs if rewards are
+    noisy.
+    """
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     lanes = open_lanes(context, progress.evaluations)
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
+    winners &= {candidate.number for candidate in batch.candidates}
     for candidate in batch.candidates:
         progress.evaluations += 1
         count_outcome(progress, context, candidate)
@@ -195,8 +218,12 @@ def record_evaluations(
         if proposal.proposed_by is None:
             count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(change, proposal.advice, won=won)
-        claim_targets(change, context, candidate)
-    keep_best(progress, context, new_rivals(batch.candidates))
+        if candidate.duplicate_of is None:
+            claim_targets(change, context, candidate.number, candidate.targets)
+    if revision is None:
+        keep_best(progress, context, new_rivals(batch.candidates))
+    else:
+        _record_revision(change, context, revision)
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
@@ -208,6 +235,7 @@ def record_evaluations(
         candidates=[summary(context, candidate) for candidate in batch.candidates],
         archive=[[p.island, p.cell, p.number] for p in accepted],
         evaluations=progress.evaluations,
+        **_learned_of(batch, revision),
     )
     judge_alarm(change)
     record_groups(change, context, lease, batch.candidates)
@@ -220,6 +248,25 @@ def record_evaluations(
             continue_lanes(change, context, *open_lanes(context, progress.evaluations)[len(lanes) :])
     if diagnosis is not None and progress.state is RunState.RUNNING:
         pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
+
+
+def _record_revision(change: RunChange, context: RunContext, revision: Revision) -> None:
+    """Claim the targets that bounds meet. The best candidate is the one with the best bound; its value is its mean."""
+    progress = change.progress
+    for each in revision.individuals:
+        claim_targets(change, context, each.number, each.targets)
+    progress.best_number = None
+    keep_best(progress, context, revision.individuals)
+    if progress.best_number is not None:
+        progress.best = list(revision.estimates[progress.best_number].mean)
+
+
+def _learned_of(batch: EvaluatedBatch, revision: Revision | None) -> dict[str, Any]:
+    """Return, for the event, evaluations and mean rewards of the programs that a batch evaluated again."""
+    if revision is None:
+        return {}
+    known = {number: revision.estimates[number] for number in batch.repeated if number in revision.estimates}
+    return {"known": {str(number): [each.evaluations, *each.mean] for number, each in known.items()}}
 
 
 def _announce_claims(change: RunChange) -> list[Claim]:
@@ -273,6 +320,15 @@ def record_confirmation(
     _, *queued = read_confirmations(lease.payload)
     opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
     proceed(change, context, lease.lane, pending, opens_lanes=opens, ends=ends, queued=queued)
+
+
+def record_final(change: RunChange, context: RunContext, final: FinalValue) -> None:
+    """Record the value of the best candidate after the end, and complete the run."""
+    change.progress.live -= 1
+    change.progress.final = asdict(final)
+    if final.mean:
+        change.progress.best = list(final.mean)
+    complete_when_idle(change, context)
 
 
 def record_step(change: RunChange, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID) -> None:

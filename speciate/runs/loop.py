@@ -4,7 +4,9 @@ A run has ``RunSpec.lanes`` lanes. Each is a chain of work units, and every func
 
     generate   select parents → build prompts → sample the policies → parse the answers → commit
     evaluate   skip repeated programs → evaluate the new ones → place them in the archive → commit
+               (noisy rewards: evaluate repeated programs once more, and place all by what is known of them)
     confirm    evaluate a candidate that met targets again, with other seeds → commit
+               (and the best one of a problem with noise, after the end: its value does not depend on luck)
     learn      train the policy on groups of its completions → commit (``runs.training_step``)
 
 A ``generate`` unit is followed by the ``evaluate`` unit of its proposals, and this one by a ``confirm`` unit for each
@@ -30,13 +32,14 @@ from __future__ import annotations
 
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, WorkStore
-from speciate.runs.answers import read_answers
-from speciate.runs.evaluation import ProgramBatch, evaluate_programs, repeat_evaluation
+from speciate.runs.answers import read_answers, repetitions
+from speciate.runs.evaluation import ProgramBatch, evaluate_programs, final_value, repeat_evaluation
 from speciate.runs.guidance import has_hints
-from speciate.runs.payloads import read_confirmations
+from speciate.runs.payloads import is_final, read_confirmations
 from speciate.runs.prompting import Prompter, answers_per_prompt, batch_rng, plan_requests
 from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
+from speciate.search.noise import again
 from speciate.search.strategies import build_strategy
 from speciate.search.targets import place_candidates, select_parents
 
@@ -55,19 +58,22 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     migrants = strategy.maintain(population, rng)
 
-    # Select the parents of every prompt.
+    # Select the parents of every prompt; where noise hides which program is best, evaluate one of them again instead.
     prompter = Prompter(context, work, strategy, population, hinted=has_hints(lease))
-    selections = []
-    for _ in answers_per_prompt(lease, context):
+    selections, repeated = [], []
+    for answers in answers_per_prompt(lease, context):
+        if context.repeats and (selection := again(strategy, population, rng)) is not None:
+            repeated.append((selection, answers))
+            continue
         selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
         population.take(selection.parents)
-        selections.append(selection)
+        selections.append((selection, answers))
 
     # Build the prompts, and choose the policies that receive them.
     requests = plan_requests(lease, context, work, prompter, selections, rng)
 
     # Sample the policies; a budget of tokens or dollars may hold only the first requests.
-    if context.spec.budget.limits_requests:
+    if context.spec.budget.limits_requests and requests:
         affordable = afford(requests, lease, work, client_for)
         if affordable is None:
             return None
@@ -78,6 +84,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
 
     # Parse the answers: each completion gives at least one proposal, which costs an evaluation even if it is rejected.
     rollouts, proposals = read_answers(requests, results, context, version)
+    proposals += repetitions(repeated, prompter)
     advice = prompter.adviser.read(lease.ordinal, rollouts)
 
     step = 0 if version is None else version.step
@@ -93,7 +100,8 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     context = work.context(lease.run_id)
     batch = ProgramBatch.read(lease, context, work)
 
-    # Evaluate the new programs. Repeated ones get the result of the first, near-duplicates are rejected.
+    # Evaluate the new programs. Repeated ones get the result of the first, near-duplicates are rejected. Where rewards
+    # are noisy, each evaluation of a program adds to what is known of it, and the commit revises the archive.
     results, sources = evaluate_programs(lease, context, work, evaluator, batch.new)
     candidates = batch.candidates(results, sources)
 
@@ -102,7 +110,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     scored = [each.individual for each in new if each.evaluation.rewards is not None]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     population = StoredPopulation(work, context, lease.ordinal)
-    placements = place_candidates(strategy, population, scored) if scored else ()
+    placements = place_candidates(strategy, population, scored) if scored and not context.problem.is_noisy else ()
 
     return work.commit_evaluations(lease, EvaluatedBatch(candidates, placements))
 
@@ -116,6 +124,8 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     context = work.context(lease.run_id)
     number, targets = read_confirmations(lease.payload)[0]
     member = work.members(lease.run_id, [number])[number]
+    if is_final(lease.payload):
+        return work.commit_final(lease, final_value(context, work, evaluator, member))
     repeats, met = repeat_evaluation(context, work, evaluator, member)
     missed = [i for i in targets if not met >> i & 1]
     refuted = {i: context.problem.ranking.refutation(i, member.rewards or (), repeats) for i in missed}

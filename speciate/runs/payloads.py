@@ -43,6 +43,15 @@ def confirm_payload(due: Sequence[DueConfirmation], *, opens: bool, ends: bool) 
     return {**first, "then": then, "opens": opens, "ends": ends}
 
 
+def final_payload(number: int) -> dict[str, Any]:
+    """Return the payload of the ``confirm`` unit that evaluates the best candidate after the end of its run."""
+    return {"number": number, "targets": [], "final": True}
+
+
+def is_final(payload: Mapping[str, Any]) -> bool:
+    return bool(payload.get("final"))
+
+
 def read_confirmations(payload: Mapping[str, Any]) -> list[DueConfirmation]:
     """Return the confirmation of a ``confirm`` unit, and those that follow in its lane.
 
@@ -50,5 +59,5 @@ def read_confirmations(payload: Mapping[str, Any]) -> list[DueConfirmation]:
     """
     due: dict[int, list[int]] = {}
     for item in (payload, *payload.get("then", ())):
-        due.setdefault(int(item["number"]), []).extend(item.get("targets") or [item["target"]])
+        due.setdefault(int(item["number"]), []).extend(item["targets"] if "targets" in item else [item["target"]])
     return [(number, tuple(targets)) for number, targets in due.items()]

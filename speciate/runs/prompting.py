@@ -157,19 +157,20 @@ def plan_requests(
     context: RunContext,
     work: WorkStore,
     prompter: Prompter,
-    selections: Sequence[Selection],
+    selections: Sequence[tuple[Selection, int]],
     rng: np.random.Generator,
 ) -> list[PlannedRequest]:
     """Choose a policy for every selection and build its prompt; last comes the request for new advice, if it is due.
 
+    Selections are given with the number of their answers.
     A tight budget drops requests from the end, so the advice first.
     """
     chooser, problem = PolicyChooser(context, work), context.problem
-    members = prompter.members(selections)
-    selections = [_polishable(selection, members) for selection in selections]
+    members = prompter.members([selection for selection, _ in selections])
     relatives, taken = Relatives(work, context), Counter[tuple[int, ...]]()
     planned = []
-    for selection, answers in zip(selections, answers_per_prompt(lease, context), strict=True):
+    for proposed, answers in selections:
+        selection = _polishable(proposed, members)
         position = chooser.pick(selection.role, answers, rng)
         policy = context.policies(selection.role)[position].policy
         shown_prompt = prompter.show(selection, members, policy, rng)

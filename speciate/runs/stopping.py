@@ -30,10 +30,11 @@ from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
-from speciate.ports.work import RunContext
+from speciate.ports.work import RunContext, WorkKind
 from speciate.prompts.rejection import Reason
 from speciate.runs.counters import DUPLICATE
-from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, RunChange, RunProgress
+from speciate.runs.payloads import final_payload
+from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, NewWork, RunChange, RunProgress
 from speciate.runs.silent_failure import silent_failure
 
 FAULTY_BATCHES: Final = 3
@@ -90,12 +91,34 @@ def complete_when_idle(change: RunChange, context: RunContext) -> None:
     spent = spent_limits(progress, context)
     if context.waits_for_proposals and not spent and not progress.stopping:
         return
+    if _assess_best(change, context):
+        return
     scarce = "token budget" if context.spec.budget.dollars is None else "budget"
     unaffordable = f"the rest of the {scarce} does not suffice for another request"
     exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
     progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
     _cap_seconds(progress, context)
     change.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def _assess_best(change: RunChange, context: RunContext) -> bool:
+    """Evaluate the best candidate of a problem with noise once more before the run completes; False if it was."""
+    progress = change.progress
+    if not context.repeats or progress.best_number is None or progress.final or not context.spec.final_evaluations:
+        return False
+    change.works.append(NewWork(WorkKind.CONFIRM, 0, progress.batches, final_payload(progress.best_number)))
+    progress.live += 1
+    return True
+
+
+def _complete(change: RunChange, context: RunContext, reason: str) -> None:
+    """Discard work in flight and complete the run, after a last look at its best candidate."""
+    progress = change.progress
+    if progress.state is RunState.RUNNING and _assess_best(change, context):
+        change.cancel_rest = True
+        progress.stopping, progress.live, progress.reserved_evaluations = reason, 1, 0
+    else:
+        _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
 
 
 def spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
@@ -128,8 +151,8 @@ def notice_plateau(progress: RunProgress, context: RunContext) -> None:
         progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
 
 
-def complete_unlocked(change: RunChange) -> None:
-    _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
+def complete_unlocked(change: RunChange, context: RunContext) -> None:
+    _complete(change, context, "the unlock target is confirmed")
 
 
 def complete_waiting_run(change: RunChange, reason: str) -> None:
@@ -158,7 +181,7 @@ def expire(change: RunChange, context: RunContext, confirming: int) -> None:
         change.progress.live = confirming
         change.progress.reserved_evaluations = 0
     else:
-        _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
+        _complete(change, context, "the budget of seconds is spent")
     _cap_seconds(change.progress, context)
 
 

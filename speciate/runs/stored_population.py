@@ -16,11 +16,14 @@ from speciate.search.strategy import EliteTable, Family
 class StoredPopulation:
     """``PopulationView`` over a store. Each island is read once, so that a batch sees one state."""
 
-    def __init__(self, store: WorkStore, context: RunContext, batch: int) -> None:
+    def __init__(
+        self, store: WorkStore, context: RunContext, batch: int, tables: Mapping[int, EliteTable] | None = None
+    ) -> None:
+        """Read the population of a run as batch ``batch`` sees it, with the archives of ``tables`` if given."""
         self._store = store
         self._context = context
         self._batch = batch
-        self._tables: dict[int, EliteTable] = {}
+        self._tables = dict(tables or {})
         self._family: Family | None = None
         self._latest: Sequence[Individual] | None = None
         self._taken: list[int] = []

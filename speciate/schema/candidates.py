@@ -66,6 +66,16 @@ class CandidateRecord(Record):
     """Number of the candidate whose output it received; None if it received none."""
     advice: int | None = None
     """Number of the advice in its prompt; None if the run writes no advice."""
+    trial: int = 0
+    """Position among the evaluations of its program, if rewards are noisy: all programs share the seed of each. -1 has
+    a seed of its own.
+    """
+    evaluations: int = 1
+    """Evaluations of which its rewards are the mean."""
+    first: dict[str, float] | None = None
+    """Rewards of its own evaluation, if its rewards are the mean of several."""
+    error: dict[str, float] | None = None
+    """Standard errors of that mean."""
     created_at: datetime
 
 

@@ -16,8 +16,17 @@ class ComparedReward(Record):
     """In the author's units."""
     seed: float | None = None
     """Reward of the seed program; None if it has none."""
+    margin: float | None = None
+    """Half the width of the 95 % interval of a noisy reward, from evaluations after the end; None without them."""
     verdict: str = ""
     """``better``, ``worse`` or ``equal`` beside the seed program; empty without one, and for records."""
+
+    @property
+    def known_value(self) -> str:
+        """The value, with ``±`` and half the width of its interval if it is known."""
+        if not self.margin:
+            return short_number(self.value)
+        return f"{short_number(self.value)} ± {short_number(self.margin, 2)}"
 
     @property
     def change(self) -> str:
@@ -28,7 +37,7 @@ class ComparedReward(Record):
 
     def __str__(self) -> str:
         change = f" ({self.change})" if self.change else ""
-        return f"{self.objective} {short_number(self.value)}{change}"
+        return f"{self.objective} {self.known_value}{change}"
 
 
 class RunResult(Record):

@@ -113,6 +113,12 @@ class RankedCandidate(Record):
     """Names of the targets that it meets, without refuted ones."""
     scalar: float | None = None
     """Declared weighted sum; None if the problem declares no weights."""
+    evaluations: int = 1
+    """Evaluations of which its rewards are the mean, if they are noisy."""
+    margin: dict[str, float] = Field(default_factory=dict)
+    """Half the widths of the 95 % intervals of noisy rewards, from evaluations after the end of the run, whose mean the
+    rewards then are; empty before.
+    """
 
 
 class LearningRecord(Record, LearningCounters):

@@ -13,7 +13,7 @@ from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 from speciate.domain.reward import RewardSpace
-from speciate.search.cells import weigh, weightings
+from speciate.search.cells import is_clocked, weigh, weightings
 from speciate.search.strategy import EliteTable, Placement
 
 Bid = tuple[str, int, float]
@@ -38,6 +38,7 @@ def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable
         cells=tuple(np.array(table.cells, dtype=object)[rows].tolist()),
         fitness=table.fitness[rows],
         rewards=table.rewards[rows],
+        errors=table.errors[rows],
     )
 
 
@@ -48,6 +49,7 @@ def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
         cells=tuple(cell for table in tables for cell in table.cells),
         fitness=np.concatenate([table.fitness for table in tables]),
         rewards=np.concatenate([table.rewards for table in tables]),
+        errors=np.concatenate([table.errors for table in tables]),
     )
 
 
@@ -77,7 +79,8 @@ def improvements(
     table: EliteTable, island: int, bids: Iterable[Bid], candidates: Sequence[Individual]
 ) -> list[Placement]:
     """Return the bids that the store would accept: the best per cell, if better than the holder."""
-    best = dict(zip(table.cells, table.fitness.tolist(), strict=True))
+    rows = zip(table.cells, table.fitness.tolist(), strict=True)
+    best = {cell: fitness for cell, fitness in rows if is_clocked(cell) or not table.revised}
     winners: dict[str, int] = {}
     for cell, row, fitness in bids:
         # An infinite fitness (rewards extremely far out of range) could never be beaten.
@@ -88,6 +91,16 @@ def improvements(
         Placement(candidates[row].number, island, cell, best[cell], candidates[row].vector)
         for cell, row in winners.items()
     ]
+
+
+def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
+    """Return the best update of every cell, the earliest among equals, by island and cell."""
+    best: dict[tuple[int, str], Placement] = {}
+    for update in updates:
+        elite = best.get((update.island, update.cell))
+        if elite is None or update.fitness > elite.fitness:
+            best[update.island, update.cell] = update
+    return [best[key] for key in sorted(best)]
 
 
 def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:

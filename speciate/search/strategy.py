@@ -40,19 +40,27 @@ class EliteTable:
     numbers: IntArray  # numbers of the candidates in the run, shape (n,). A candidate may hold several cells.
     cells: tuple[str, ...]
     fitness: FloatArray  # fitness in the cell, shape (n,), higher is better; comparable within a cell only
-    rewards: FloatArray  # raw rewards in declared order, shape (n, d)
+    # Raw rewards in declared order, shape (n, d); of problems with noise the bounds that ``search.noise`` describes.
+    rewards: FloatArray
+    errors: FloatArray  # their standard errors, shape (n, d); 0 without noise
+    revised: bool = False  # true while all elites bid again, so that no fitness of a cell without a clock holds
 
     def __len__(self) -> int:
         return len(self.cells)
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[str, int, float, Sequence[float]]], dimensions: int) -> EliteTable:
+    def of(
+        cls, rows: Sequence[tuple[str, int, float, Sequence[float], Sequence[float]]], dimensions: int
+    ) -> EliteTable:
+        """Return the table of rows ``(cell, number, fitness, rewards, standard errors)``; no errors are all 0."""
         ordered = sorted(rows, key=lambda row: row[0])
+        exact = (0.0,) * dimensions
         return cls(
-            numbers=np.array([number for _, number, _, _ in ordered], dtype=np.int64),
-            cells=tuple(cell for cell, _, _, _ in ordered),
-            fitness=np.array([fitness for _, _, fitness, _ in ordered], dtype=np.float64),
-            rewards=np.array([rewards for _, _, _, rewards in ordered], dtype=np.float64).reshape(-1, dimensions),
+            numbers=np.array([row[1] for row in ordered], dtype=np.int64),
+            cells=tuple(row[0] for row in ordered),
+            fitness=np.array([row[2] for row in ordered], dtype=np.float64),
+            rewards=np.array([row[3] for row in ordered], dtype=np.float64).reshape(-1, dimensions),
+            errors=np.array([row[4] or exact for row in ordered], dtype=np.float64).reshape(-1, dimensions),
         )
 
 
@@ -139,7 +147,8 @@ class Placement:
     island: int
     cell: str
     fitness: float  # fitness in the cell, higher is better
-    rewards: tuple[float, ...]  # raw rewards in declared order, shape (d,)
+    rewards: tuple[float, ...]  # raw rewards in declared order, shape (d,); see ``EliteTable``
+    error: tuple[float, ...] = ()  # their standard errors, shape (d,); empty without noise
 
 
 class Strategy(ABC):
@@ -165,6 +174,10 @@ class Strategy(ABC):
     @abstractmethod
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
+
+    def living(self, table: EliteTable) -> EliteTable:
+        """Return the elites of an island's archive that still compete (default all)."""
+        return table
 
     def in_flight(self, most: int, evaluated: int) -> int:  # noqa: ARG002
         """Return the answers that a run should wait for at once, 1 to ``most``, after ``evaluated`` candidates."""

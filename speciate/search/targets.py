@@ -66,8 +66,8 @@ def place_candidates(
     strategy: Strategy, view: PopulationView, candidates: Sequence[Individual]
 ) -> tuple[Placement, ...]:
     """Return the strategy's bids, and the bids for the target cells of the candidates' islands."""
-    # A holder of a stochastic problem may be refuted while this batch is evaluated: do not compare with it.
-    elites = None if view.problem.stochastic else view.elites
+    # A holder with noisy rewards may be refuted while this batch is evaluated: do not compare with it.
+    elites = None if view.problem.is_noisy else view.elites
     return (*strategy.place(view, candidates), *target_placements(view.problem, candidates, elites=elites))
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from speciate.domain.candidate import Candidate, Evaluation, Individual
@@ -15,6 +16,7 @@ from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
@@ -24,6 +26,7 @@ from speciate.ports.work import (
     Confirmation,
     EvaluatedBatch,
     EvaluationRequest,
+    FinalValue,
     GroupRef,
     LearnedStep,
     LearnedVersion,
@@ -40,10 +43,13 @@ from speciate.runs.counters import with_spending
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import RunChange
+from speciate.runs.stored_population import StoredPopulation
+from speciate.search.archive import best_per_cell
 from speciate.search.cells import TARGET
+from speciate.search.noise import Revision, revise, trial_of
+from speciate.search.strategies import build_strategy
 from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
-from speciate.storage.work.effects import best_per_cell
 from tests.support.memory_run import (
     MemoryRun,
     MemoryUnit,
@@ -52,6 +58,11 @@ from tests.support.memory_run import (
     open_confirmations,
     stored_group,
 )
+
+
+def _selected(run: MemoryRun) -> dict[int, Candidate]:
+    """Return the candidates that are no repeated evaluations, by number."""
+    return {number: c for number, c in run.candidates.items() if c.proposal.role is not PolicyRole.REPEAT}
 
 
 class MemoryWorkStore:
@@ -108,11 +119,11 @@ class MemoryWorkStore:
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         run = self._run(run_id)
-        rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
+        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
-        candidates = sorted(self._run(run_id).candidates.items())
+        candidates = sorted(_selected(self._run(run_id)).items())
         return [(number, next(iter(c.proposal.parents), 0), c.evaluation.rewards) for number, c in candidates]
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
@@ -120,7 +131,7 @@ class MemoryWorkStore:
         return {number: candidates[number].individual for number in numbers if number in candidates}
 
     def latest(self, run_id: UUID, most: int) -> Sequence[Individual]:
-        candidates = self._run(run_id).candidates
+        candidates = _selected(self._run(run_id))
         return [candidates[number].individual for number in heapq.nlargest(most, candidates)]
 
     def standing(self, run_id: UUID) -> tuple[int | None, int]:
@@ -193,8 +204,10 @@ class MemoryWorkStore:
         def body(run: MemoryRun, change: RunChange, reserved: tuple[int, int]) -> Sequence[Placement]:
             run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
             run.batches |= dict.fromkeys((each.number for each in batch.candidates), lease.ordinal)
-            granted = self._place(run, batch.placements)
-            ledger.record_evaluations(change, run.context, lease, reserved, batch, granted)
+            granted, revision = self._place(run, batch.placements), None
+            if run.context.problem.is_noisy:
+                granted, revision = self._revise(run, lease.ordinal, batch)
+            ledger.record_evaluations(change, run.context, lease, reserved, batch, granted, revision)
             return granted
 
         return self._finish(lease, body)
@@ -218,6 +231,9 @@ class MemoryWorkStore:
             ledger.record_confirmation(change, run.context, lease, confirmation, claims, find, elites)
 
         return self._finish(lease, body)
+
+    def commit_final(self, lease: Lease, final: FinalValue) -> Commit | None:
+        return self._finish(lease, lambda run, change, _: ledger.record_final(change, run.context, final))
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:
         return self._run(run_id).learned
@@ -343,6 +359,35 @@ class MemoryWorkStore:
                 run.elites[update.island, update.cell] = update
                 granted.append(update)
         return tuple(granted)
+
+    def _revise(self, run: MemoryRun, ordinal: int, batch: EvaluatedBatch) -> tuple[tuple[Placement, ...], Revision]:
+        context, archive = run.context, [run.elites[key] for key in sorted(run.elites)]
+        new = batch.newcomers
+        best = [] if run.progress.best_number is None else [run.progress.best_number]
+        members = self.members(context.run_id, [*new, *batch.repeated, *best, *(each.number for each in archive)])
+        trials = [
+            trial_of(
+                c.duplicate_of or c.number, c.proposal.trial, c.first or c.evaluation.rewards, c.evaluation.failure
+            )
+            for c in run.candidates.values()
+        ]
+        strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+        population = partial(StoredPopulation, self, context)
+        known = [each for each in trials if each is not None]
+        revision = revise(context.problem, strategy, population, ordinal, archive, members, known, new, batch.repeated)
+        for each in revision.individuals:
+            candidate, estimate = run.candidates[each.number], revision.estimates[each.number]
+            changes: dict[str, Any] = {"targets": each.targets | candidate.refuted}
+            if estimate.evaluations > 1:
+                changes |= {
+                    "first": candidate.first or candidate.evaluation.rewards,
+                    "evaluation": replace(candidate.evaluation, rewards=estimate.mean),
+                    "error": estimate.error,
+                    "evaluations": estimate.evaluations,
+                }
+            run.candidates[each.number] = replace(candidate, **changes)
+        run.elites = {(each.island, each.cell): each for each in revision.archive}
+        return revision.changes(archive), revision
 
     def _change(self, run: MemoryRun, step: Callable[[RunChange], None]) -> Commit:
         change = RunChange(run.progress)

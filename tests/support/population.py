@@ -98,7 +98,7 @@ class ListView:
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island."""
         held = self._held.get(island, {}).values()
-        rows = [(p.cell, p.number, p.fitness, p.rewards) for p in held]
+        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for p in held]
         return EliteTable.of(rows, len(self.problem.objectives))
 
     def family(self) -> Family:

@@ -31,7 +31,15 @@ from speciate.search.islands import (
 )
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
-from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, Strategy, first_selection
+from speciate.search.strategy import (
+    EliteTable,
+    EvolutionConfig,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    first_selection,
+)
 
 _PUCT: Final = "puct"
 _OPERATORS: Final = (*SELECTIONS, _PUCT)
@@ -137,6 +145,9 @@ class IslandsMapElites(Strategy):
             ranked = [(cell, row, rank(score)) for cell, row, score in bids]
             placements.extend(improvements(table, batch.island, ranked, batch.candidates))
         return tuple(placements)
+
+    def living(self, table: EliteTable) -> EliteTable:
+        return self._resets.living(table)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
         """Return the founders of reset islands, or migrants if the island in turn sends some."""

@@ -111,6 +111,9 @@ class MindEvolution(Strategy):
             placements.extend(improvements(table, batch.island, bids, batch.candidates))
         return tuple(placements)
 
+    def living(self, table: EliteTable) -> EliteTable:
+        return self._resets.living(table)
+
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
         """Return the founders of reset islands, or the migrants of an island whose generation has ended."""
         if self._resets.due(view):

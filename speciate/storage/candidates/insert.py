@@ -9,7 +9,6 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, CandidateStatus, Evaluation, Proposal
-from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
 from speciate.ids import uuid7
@@ -21,8 +20,10 @@ from speciate.storage.candidates.rows import columns_except, columns_of, from_ro
 from speciate.storage.statements import Statements
 
 _ROLLOUT_COLUMNS: Final = columns_except(tables.candidates.rollouts, "run_id", "work_id", "batch", "created_at")
+_LATER: Final = ("refuted", "repeats", "first", "error", "evaluations")
+"""Columns that later evaluations of a program fill."""
 _CANDIDATE_COLUMNS: Final = columns_except(
-    tables.candidates.candidates, "run_id", "work_id", "rollout_id", "created_at", "refuted", "repeats"
+    tables.candidates.candidates, "run_id", "work_id", "rollout_id", "created_at", *_LATER
 )
 _PAID_BY_FIRST_RUN: Final = ("wall_s", "cpu_s", "memory_bytes", "carried_from")
 """Fields of an evaluation that another run does not reuse."""
@@ -72,15 +73,12 @@ def insert_candidates(
         _keep_results(connection, context, candidates)
 
 
-_OF_NO_POLICY: Final = frozenset({PolicyRole.SEED, PolicyRole.POLISH})
-
-
 def _policy_id(context: RunContext, answer: Rollout | Proposal) -> str | None:
     if answer.proposed_by is not None:
         return answer.proposed_by
     if answer.version is not None:
         return answer.version
-    return None if answer.role in _OF_NO_POLICY else str(context.policies(answer.role)[answer.policy].policy_id)
+    return str(context.policies(answer.role)[answer.policy].policy_id) if answer.role.asks_policy else None
 
 
 def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from speciate.ports.work import CarriedOutput
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
-EliteRow = tuple[str, int, float, tuple[float, ...]]
-"""``(cell, number, fitness, raw rewards)``."""
+EliteRow = tuple[str, int, float, tuple[float, ...], tuple[float, ...]]
+"""``(cell, number, fitness, raw rewards, standard errors)``."""
 
 _COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
 """Fields of an evaluation that a repetition of the program does not have: nothing was run."""
@@ -31,7 +31,7 @@ SQL = Statements(
 def elite_rows(connection: sa.Connection, run_id: UUID, island: int) -> list[EliteRow]:
     """Return the archive of an island."""
     rows = connection.execute(SQL.elites, {"id": run_id, "island": island})
-    return [(row.cell, row.number, row.fitness, tuple(row.rewards)) for row in rows]
+    return [(row.cell, row.number, row.fitness, tuple(row.rewards), tuple(row.error or ())) for row in rows]
 
 
 def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:

@@ -1,14 +1,16 @@
 -- elites: The archive of an island.
-SELECT cell, number, fitness, rewards FROM elites WHERE run_id = :id AND island = :island
+SELECT cell, number, fitness, rewards, error FROM elites WHERE run_id = :id AND island = :island
 
 -- members: Candidates by number.
 SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers)
 
 -- lineage: Number, first parent and rewards of every candidate.
-SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number
+SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id AND role <> 'repeat'
+ORDER BY number
 
 -- latest: The latest candidates, newest first.
-SELECT {result}, '' AS program FROM candidates WHERE run_id = :id ORDER BY number DESC LIMIT :most
+SELECT {result}, '' AS program FROM candidates WHERE run_id = :id AND role <> 'repeat'
+ORDER BY number DESC LIMIT :most
 
 -- standing: Number of the best candidate, and the evaluations spent.
 SELECT best_number, evaluations FROM run_progress WHERE run_id = :id

@@ -169,7 +169,12 @@ class CandidateQueries(Store):
 def _values(scoring: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
     """Return the columns of a candidate with rewards and targets by name."""
     repeats = frozen(row.repeats or [])
-    return row._asdict() | {
+    names = row._asdict()
+    return names | {
+        "trial": names.get("trial") or 0,
+        "evaluations": names.get("evaluations") or 1,
+        "first": scoring.by_name(names["first"]) if names.get("first") else None,
+        "error": scoring.by_name(names["error"]) if names.get("error") else None,
         "rewards": None if row.rewards is None else scoring.by_name(row.rewards),
         "targets": scoring.named(row.targets & ~row.refuted),
         "refuted": scoring.refutations(row.refuted, row.rewards, repeats),

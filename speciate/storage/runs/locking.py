@@ -15,7 +15,18 @@ from speciate.ports.work import Lease
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.storage.statements import Statements
 
-_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice", "streaks", "diagnosis", "learning")
+_DOCUMENTS: Final = (
+    "failures",
+    "reasons",
+    "recent",
+    "arms",
+    "advice",
+    "streaks",
+    "diagnosis",
+    "learning",
+    "trials",
+    "final",
+)
 _FIELDS: Final = tuple(name for name in RunProgress.model_fields if name not in {"state", "seconds"})
 """Fields whose column holds the value as it is. ``seconds`` is computed from the clock."""
 

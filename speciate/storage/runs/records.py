@@ -182,13 +182,16 @@ def _compared(document: Mapping[str, Any]) -> Iterator[ComparedReward]:
         return
     rule = next((target["rule"] for target in document["targets"] if target["unlock"]), "")
     seed = document["seed_rewards"] or [None] * len(document["best"])
-    rows = zip(document["objectives"], document["best"], seed, strict=True)
+    margins = document["final"].get("margin") or [None] * len(document["best"])
+    rows = zip(document["objectives"], document["best"], seed, margins, strict=True)
     named = re.findall(r"\w+", rule)
-    for objective, value, seed_value in sorted(rows, key=lambda row: row[0]["name"] not in named)[:MAX_COMPARED]:
+    for objective, value, seed_value, margin in sorted(rows, key=lambda row: row[0]["name"] not in named)[
+        :MAX_COMPARED
+    ]:
         if objective["role"] == ObjectiveRole.RECORD:
             continue
         verdict = "" if seed_value is None else Objective.model_validate(objective).verdict(value, seed_value)
-        yield ComparedReward(objective=objective["name"], value=value, seed=seed_value, verdict=verdict)
+        yield ComparedReward(objective=objective["name"], value=value, seed=seed_value, margin=margin, verdict=verdict)
 
 
 def _best(document: Mapping[str, Any]) -> RankedCandidate | None:
@@ -202,4 +205,6 @@ def _best(document: Mapping[str, Any]) -> RankedCandidate | None:
         rewards=dict(zip(names, document["best"], strict=True)),
         targets=tuple(target["name"] for i, target in enumerate(document["targets"]) if met >> i & 1),
         scalar=document["best_scalar"],
+        evaluations=document["final"].get("evaluations") or document["best_evaluations"] or 1,
+        margin=dict(zip(names, document["final"].get("margin", ()), strict=False)),
     )

@@ -13,6 +13,7 @@ r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
   NOT r.own AS declared, CASE WHEN g.best_number IS NOT NULL THEN (SELECT f.rewards FROM candidates f
     WHERE f.run_id = r.id AND f.number = 1 AND f.role = 'seed') END AS seed_rewards,
   {ensemble_shares} AS shares, c.id AS best_id, c.scalar AS best_scalar,
+  c.evaluations AS best_evaluations,
   CASE WHEN g.state = 'completed' AND g.best_number IS NULL THEN (SELECT json_build_array(f.failure, f.failure_reason,
     left(f.failure_detail, 10000)) FROM candidates f WHERE f.run_id = r.id AND f.number = 1 AND f.role = 'seed'
     AND f.failure IS NOT NULL) END AS seed_failure) AS x) AS document

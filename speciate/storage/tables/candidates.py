@@ -87,11 +87,16 @@ candidates = sa.Table(
     sa.Column("environment", sa.Text),
     sa.Column("carried_from", sa.BigInteger),
     sa.Column("origin", sa.Text),
+    sa.Column("trial", sa.Integer),
+    sa.Column("first", Floats),
+    sa.Column("error", Floats),
+    sa.Column("evaluations", sa.Integer),
     created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
     sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
+    sa.Index("ix_candidates_repeat", "run_id", "duplicate_of", postgresql_where=sa.text("duplicate_of IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
 )
 
@@ -115,5 +120,6 @@ elites = sa.Table(
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("fitness", pg.DOUBLE_PRECISION, nullable=False),
     sa.Column("rewards", Floats, nullable=False),
+    sa.Column("error", Floats),
     postgresql_with={"fillfactor": "70"},
 )

@@ -103,6 +103,8 @@ progress = sa.Table(
     sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("learning", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("trials", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("final", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("pruned_at", Time),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),

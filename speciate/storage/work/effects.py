@@ -14,6 +14,7 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
+from speciate.search.archive import best_per_cell
 from speciate.search.cells import TARGET
 from speciate.search.strategy import Placement
 from speciate.search.targets import target_placements
@@ -36,16 +37,6 @@ def place_elites(connection: sa.Connection, run_id: UUID, updates: Iterable[Plac
     ]
     granted = {(row.island, row.cell) for row in connection.execute(SQL.place, {"run_id": run_id, "rows": rows})}
     return tuple(p for p in best if (p.island, p.cell) in granted)
-
-
-def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
-    """Return the best update of every cell, the earliest among equals, by island and cell."""
-    best: dict[tuple[int, str], Placement] = {}
-    for update in updates:
-        elite = best.get((update.island, update.cell))
-        if elite is None or update.fitness > elite.fitness:
-            best[update.island, update.cell] = update
-    return [best[key] for key in sorted(best)]
 
 
 def open_confirmations(connection: sa.Connection, run_id: UUID) -> int:

@@ -21,6 +21,7 @@ from speciate.ports.work import (
     Confirmation,
     EvaluatedBatch,
     EvaluationRequest,
+    FinalValue,
     LearnedStep,
     Lease,
     ProposedBatch,
@@ -51,6 +52,7 @@ from speciate.storage.work.effects import (
 )
 from speciate.storage.work.external import park_unit, read_external_results
 from speciate.storage.work.learning import insert_version, read_groups, read_learned
+from speciate.storage.work.noise import revise_archive
 from speciate.storage.work.reconciler import Reconciler
 
 SQL = Statements(__file__)
@@ -180,9 +182,13 @@ class PostgresWorkStore(Store):
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         def record(unit: FinishedUnit) -> Sequence[Placement]:
-            insert_candidates(unit.connection, unit.context, lease, batch, unit.locked.progress)
-            granted = place_elites(unit.connection, lease.run_id, batch.placements)
-            ledger.record_evaluations(unit.locked, unit.context, lease, unit.reserved, batch, granted)
+            connection, context, locked = unit.connection, unit.context, unit.locked
+            insert_candidates(connection, context, lease, batch, locked.progress)
+            granted, revision = place_elites(connection, lease.run_id, batch.placements), None
+            if context.problem.is_noisy:
+                best = locked.progress.best_number
+                granted, revision = revise_archive(connection, self, context, lease.ordinal, batch, best)
+            ledger.record_evaluations(locked, context, lease, unit.reserved, batch, granted, revision)
             return granted
 
         return self._finish(lease, record)
@@ -205,6 +211,9 @@ class PostgresWorkStore(Store):
             )
 
         return self._finish(lease, record)
+
+    def commit_final(self, lease: Lease, final: FinalValue) -> Commit | None:
+        return self._finish(lease, lambda unit: ledger.record_final(unit.locked, unit.context, final))
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         def record(unit: FinishedUnit) -> None:

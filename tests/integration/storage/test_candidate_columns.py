@@ -42,6 +42,10 @@ _INTERNAL = {"work_id", "ord", "shape", "spent_evaluations", "spent_tokens", "sp
 """Columns that only statements use."""
 
 
+_LATER: dict[str, Any] = {"repeats": (), "first": None, "error": (), "evaluations": 1}
+"""Fields that later evaluations fill."""
+
+
 def _filled(kind: type[Any], **given: Any) -> dict[str, Any]:
     """Return a value other than the default for every field."""
     return {f.name: _VALUES[str(f.type)] for f in fields(kind) if f.name not in given} | given
@@ -64,7 +68,7 @@ def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, Candidate]:
     }
     proposal = Proposal(**_filled(Proposal, **as_read, proposed_by=None))
     candidate = Candidate(
-        **_filled(Candidate, number=1, repeats=(), refuted=0, proposal=proposal, evaluation=evaluation, targets=1)
+        **_filled(Candidate, number=1, refuted=0, proposal=proposal, evaluation=evaluation, targets=1, **_LATER)
     )
     assert stores.work.commit_evaluations(lease, EvaluatedBatch((candidate,))) is not None
     return run_id, candidate
@@ -82,7 +86,7 @@ def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> Non
     with stores.engine.begin() as connection:
         rows = connection.execute(sa.select(candidates).where(candidates.c.run_id.in_([scored, failed]))).mappings()
         written = {name for row in rows for name, value in row.items() if value is not None}
-    assert {*candidates.c.keys()} - written == {"rollout_id", "repeats"}  # of a completion, of a confirmation
+    assert {*candidates.c.keys()} - written == {"rollout_id", *_LATER}
 
     detail = stores.queries.candidate_of(scored, 1)
     (member,) = stores.work.members(scored, [1]).values()
@@ -95,6 +99,7 @@ def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> Non
                     "refuted",
                     "failure",
                     "advice",
+                    "error",
                 }:
                     assert getattr(read, field.name) == getattr(part, field.name), field.name
     assert tuple((detail.rewards or {}).values()) == member.rewards == (1.0, 9.0)

@@ -76,7 +76,9 @@ def test_a_replay_has_the_start_of_the_first_evaluation() -> None:
     run, _, store = search(CARRYING)
     number, candidate = max((n, c) for n, c in run.candidates.items() if c.duplicate_of is None)
     source = candidate.evaluation.carried_from
-    detail = cast("Any", SimpleNamespace(number=number, program=candidate.proposal.program, carried_from=source))
+    detail = cast(
+        "Any", SimpleNamespace(number=number, program=candidate.proposal.program, carried_from=source, trial=0)
+    )
     again = Building()
     assert replay_evaluation(run.context, detail, store, again).carried_from == source
     assert again.received == [(detail.program, run.candidates[source or 0].proposal.program)]

@@ -1,0 +1,245 @@
+"""Search on noisy evaluations: what is known of a program, which one to evaluate again, and an archive by bounds.
+
+Trial k of program p measures μ_p + β_k + ε, for each objective: the mean of the program, the effect of the seed, which
+all programs share (common random numbers), and noise. β and ε are normal; their variances follow from all programs with
+several trials (REML by EM: Dempster, Laird and Rubin 1977; Searle, Casella and McCulloch, "Variance Components", 1992,
+section 8.3), and β is predicted (BLUP), so that a program with many trials compares fairly with one that had the first
+seed only. An evaluator that ignores its seed has β near 0.
+
+A program ranks by its bound: the mean, one standard error towards the worse side. Whether to evaluate a program again
+follows LUCB (Kalyanakrishnan, Tewari, Auer and Stone 2012, "PAC subset selection in stochastic multi-armed bandits",
+section 3): as long as the upper bound of some elite exceeds the lower bound of the leader, the less known of the two is
+evaluated again. Without noise the bounds are the values, and nothing is repeated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from speciate.domain.arrays import FloatArray, IntArray
+from speciate.domain.candidate import Failure, Individual
+from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
+from speciate.search.archive import best_per_cell
+from speciate.search.cells import is_clocked, trade_offs
+from speciate.search.strategy import EliteTable, Placement, PopulationView, Selection, Strategy
+from speciate.search.targets import place_candidates
+
+SEED_TRIALS: Final = 3
+"""Trials of the seed program at the start of a run, from which the noise is first known."""
+LEAST_BUDGET: Final = 12
+"""Budget of evaluations below which the seed program has one trial."""
+
+_DEVIATIONS: Final = 1.0
+"""Standard errors between a mean and its bound."""
+_SHARE: Final = 0.5
+"""Most of a run's requests that repeat evaluations."""
+_PRIOR: Final = 4.0
+"""Degrees of freedom of the common variance, in the variance of one program."""
+_ROUNDS: Final = 30
+_NO_LATE_BATCH: Final = 1 << 60
+"""Batch of elites that bid again: none of them is too late for a population that was reset."""
+
+
+class Trial(NamedTuple):
+    """One evaluation of a program."""
+
+    program: int
+    """Number of the candidate that had the program first."""
+    trial: int | None
+    """Position among the trials of the program, which all share their seed; None for a seed of its own."""
+    rewards: Sequence[float] | None
+    """Raw rewards, shape (d,); None after a failure that the program caused."""
+
+
+def trial_of(program: int, trial: int, rewards: Sequence[float] | None, failure: Failure | None) -> Trial | None:
+    """Return the trial in a candidate, or None if the evaluator or the machine failed, not the program."""
+    if rewards is None and (failure is None or failure.repeatable):
+        return None
+    return Trial(program, trial if trial >= 0 else None, rewards)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is known of the rewards of a program."""
+
+    mean: tuple[float, ...]
+    """Raw rewards, shape (d,)."""
+    error: tuple[float, ...]
+    """Their standard errors, shape (d,); 0 for an objective without noise."""
+    evaluations: int
+
+
+def estimates(problem: Problem, trials: Sequence[Trial]) -> dict[int, Estimate]:
+    """Return what is known of every program.
+
+    A program that failed in a trial is missing: it is not reliable, and so no elite.
+    """
+    failed = {each.program for each in trials if each.rewards is None}
+    trials = [each for each in trials if each.program not in failed]
+    if not trials:
+        return {}
+    numbers, rows = np.unique([each.program for each in trials], return_inverse=True)
+    seeds = np.array([-1 if each.trial is None else each.trial for each in trials])
+    rewards = np.array([each.rewards for each in trials], dtype=np.float64)
+    counts = np.bincount(rows)
+    columns = [_fitted(x, rows, seeds, noisy=noisy) for x, noisy in zip(rewards.T, problem.noisy, strict=True)]
+    means, errors = (np.stack(both, axis=1).tolist() for both in zip(*columns, strict=True))
+    known = zip(numbers.tolist(), means, errors, counts.tolist(), strict=True)
+    return {number: Estimate(tuple(mean), tuple(error), count) for number, mean, error, count in known}
+
+
+def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of every program and its standard error, from values of shape (N,) of one objective."""
+    counts = np.bincount(rows)
+
+    def means(values: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(rows, values) / counts)
+
+    within = x - means(x)[rows]
+    freedom = len(x) - len(counts)
+    if not noisy or freedom == 0 or not within.any():
+        return means(x), np.zeros(len(counts))
+    shared = np.unique(seeds[seeds >= 0])
+    effects = (seeds[:, None] == shared).astype(np.float64)  # shape (N, K)
+    inside = effects - np.stack([means(effect)[rows] for effect in effects.T], axis=1)
+    design, seen = inside.T @ inside, inside.T @ within
+    noise = between = float(within @ within) / freedom
+    for _ in range(_ROUNDS):
+        covariance = np.linalg.inv(design / noise + np.eye(len(shared)) / between)
+        effect = covariance @ seen / noise
+        rest = within - inside @ effect
+        between = max(float((effect**2 + covariance.diagonal()).mean()), 1e-9 * noise)
+        noise = max((float(rest @ rest) + float((design * covariance).sum())) / freedom, 1e-12 * float(within @ within))
+    own = np.bincount(rows, rest**2)
+    variance = (_PRIOR * noise + own) / (_PRIOR + counts - 1)
+    return means(x - effects @ effect), np.sqrt(variance / counts)
+
+
+def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], side: float = -1.0) -> tuple[float, ...]:
+    """Return the bound of raw rewards on the worse side (or the better one, with ``side`` = 1), shape (d,)."""
+    bounds = []
+    for objective, value, deviation in zip(problem.objectives, mean, error, strict=True):
+        up = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
+        moved = 0.0 if objective.role is ObjectiveRole.RECORD else side * up * _DEVIATIONS * deviation
+        bounds.append(value + moved)
+    return tuple(bounds)
+
+
+def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) -> Selection | None:
+    """Return the elite to evaluate again, or None if a new program is worth more; ``rng`` draws three numbers.
+
+    The archive holds the bounds of ``revise``.
+    """
+    if not view.problem.is_noisy:
+        return None
+    draws = rng.random(3)
+    island = int(draws[0] * strategy.islands)
+    table = strategy.living(view.elites(island))
+    if draws[1] >= _SHARE or not table.errors.any():
+        return None
+    numbers, first = np.unique(table.numbers, return_index=True)
+    lower, errors = table.rewards[first], table.errors[first]
+    upper = np.array([bounded(view.problem, row, 2 * error, 1.0) for row, error in zip(lower, errors, strict=True)])
+    space = view.problem.space.widened(upper)
+    k = len(space.selected)
+    weights = np.array(view.problem.weight_vector or np.full(k, 1 / k))
+    lattice = trade_offs(k)
+    if draws[2] < 0.5 and k > 1:  # a specialist matters as much as the best on the whole
+        weights = lattice[int(2 * draws[2] * len(lattice))]
+    worst, best = space.normalise(lower) @ weights, space.normalise(upper) @ weights
+    leader = int(worst.argmax())
+    best[leader] = -np.inf
+    rival = int(best.argmax())
+    if len(numbers) == 1 or best[rival] <= worst[leader]:
+        return None
+    scale = np.array([1.0 / width for width in space.widths])
+    unknown = (errors[[leader, rival]] * scale).sum(axis=1)
+    chosen = leader if unknown[0] >= unknown[1] else rival
+    return Selection(PolicyRole.REPEAT, island, (int(numbers[chosen]),))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The archive of a problem with noise after an evaluated batch."""
+
+    archive: tuple[Placement, ...]
+    """Holders of all cells, by island and cell; their rewards are bounds."""
+    estimates: Mapping[int, Estimate]
+    """What is known of all programs in the archive, and of the best before."""
+    individuals: tuple[Individual, ...]
+    """Those programs, by number. Their rewards are bounds, and their targets those that the bounds meet."""
+
+    def changes(self, before: Iterable[Placement]) -> tuple[Placement, ...]:
+        """Return the cells that have another holder than before."""
+        holders = {(each.island, each.cell): each.number for each in before}
+        return tuple(each for each in self.archive if holders.get((each.island, each.cell)) != each.number)
+
+
+def revise(
+    problem: Problem,
+    strategy: Strategy,
+    population: Callable[[int, Mapping[int, EliteTable]], PopulationView],
+    batch: int,
+    archive: Sequence[Placement],
+    members: Mapping[int, Individual],
+    trials: Sequence[Trial],
+    newcomers: Sequence[int],
+    repeated: Sequence[int],
+) -> Revision:
+    """Let all elites and the new programs of a batch bid for all cells, by what is known of them now.
+
+    Args:
+        problem: Problem of the run.
+        strategy: Its strategy.
+        population: Its population as a batch sees it, with the given archives of its islands.
+        batch: Ordinal of the batch.
+        archive: Holders of all cells before.
+        members: Candidates by number: all holders, the best before, newcomers and repeated ones.
+        trials: All trials of these programs, and of others that were evaluated several times, by number; the rest is
+            ignored.
+        newcomers: Numbers of the batch's new programs with rewards.
+        repeated: Numbers of the programs that the batch evaluated again; they may have left the archive.
+    """
+    counts = Counter(each.program for each in trials)
+    known = estimates(problem, [each for each in trials if each.program in members or counts[each.program] > 1])
+    individuals = {
+        number: _bound(problem, member, known[number]) for number, member in members.items() if number in known
+    }
+    standing = [
+        replace(each, rewards=individuals[each.number].vector, error=known[each.number].error)
+        for each in archive
+        if each.number in individuals
+    ]
+    tables = {}
+    for island in range(strategy.islands):
+        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for p in standing if p.island == island]
+        tables[island] = replace(EliteTable.of(rows, len(problem.objectives)), revised=True)
+    new = [individuals[number] for number in newcomers if number in individuals]
+    living = {island: strategy.living(table) for island, table in tables.items()}
+    competing = [
+        replace(individuals[number], island=island)
+        for island, table in living.items()
+        for number in sorted({*table.numbers.tolist()})
+    ]
+    competing += [individuals[number] for number in repeated if number in individuals]
+    elder = place_candidates(strategy, population(_NO_LATE_BATCH, tables), competing) if competing else ()
+    younger = place_candidates(strategy, population(batch, tables), new) if new else ()
+    bids = best_per_cell([*(each for each in elder if not is_clocked(each.cell)), *younger])
+    alive = {(island, cell) for island, table in living.items() for cell in table.cells if not is_clocked(cell)}
+    cells = {(each.island, each.cell): each for each in standing if (each.island, each.cell) not in alive}
+    cells |= {(each.island, each.cell): each for each in bids}
+    holders = tuple(replace(cells[key], error=known[cells[key].number].error) for key in sorted(cells))
+    return Revision(holders, known, tuple(individuals[number] for number in sorted(individuals)))
+
+
+def _bound(problem: Problem, member: Individual, known: Estimate) -> Individual:
+    bound = bounded(problem, known.mean, known.error)
+    met = 0 if member.stopped_at is not None else problem.targets_met(bound) & ~member.refuted
+    return replace(member, rewards=bound, error=known.error, evaluations=known.evaluations, targets=met)

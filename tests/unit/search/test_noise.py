@@ -1,0 +1,92 @@
+"""What is known of programs with noisy rewards, and which of them is evaluated again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from speciate.domain.objective import Direction, Objective
+from speciate.domain.problem import Problem
+from speciate.search.noise import Trial, bounded, estimates
+from tests.support.population import vector_problem
+
+
+def noisy_problem(dimensions: int = 1) -> Problem:
+    return vector_problem(dimensions).model_copy(update={"stochastic": True})
+
+
+def trials_of(values: dict[int, list[float]]) -> list[Trial]:
+    return [Trial(number, k, (x,)) for number, xs in values.items() for k, x in enumerate(xs)]
+
+
+def test_known_is_the_mean_with_its_standard_error() -> None:
+    rng = np.random.default_rng(0)
+    values = {n: list(rng.normal(0.5, 0.1, size=400)) for n in range(1, 4)}
+    known = estimates(noisy_problem(), trials_of(values))
+    for number, xs in values.items():
+        assert known[number].evaluations == 400
+        assert known[number].mean[0] == pytest.approx(np.mean(xs), abs=0.02)
+        assert known[number].error[0] == pytest.approx(0.1 / 20, rel=0.2)
+
+
+def test_programs_with_different_trials_compare_without_the_luck_of_a_seed() -> None:
+    rng = np.random.default_rng(1)
+    seeds = [0.5, -0.5, 0.0, 0.2, -0.2]  # the first seed flatters every program
+    values = {n: [0.01 * n + s + rng.normal(0, 1e-3) for s in seeds] for n in (1, 2, 3)}
+    values[4] = [0.02 + 0.5]
+    known = estimates(noisy_problem(), trials_of(values))
+    assert known[4].mean[0] - known[2].mean[0] == pytest.approx(0.0, abs=0.01)
+    assert max(each.error[0] for each in known.values()) < 0.01
+
+
+def test_an_evaluator_that_ignores_its_seed_loses_nothing_to_the_correction() -> None:
+    rng = np.random.default_rng(2)
+    errors = []
+    for _ in range(40):
+        values = {n: list(rng.normal(0.0, 1.0, size=6)) for n in range(1, 6)}
+        known = estimates(noisy_problem(), trials_of(values))
+        errors += [known[n].mean[0] for n in values]
+    assert np.std(errors) == pytest.approx(1 / np.sqrt(6), rel=0.2)
+
+
+def test_a_value_that_varies_more_in_one_program_has_a_wider_error_there() -> None:
+    rng = np.random.default_rng(3)
+    values = {n: list(rng.normal(0, 0.1 * n, size=20)) for n in range(1, 6)}
+    known = estimates(noisy_problem(), trials_of(values))
+    assert known[5].error[0] > 2 * known[1].error[0]
+
+
+def test_values_without_noise_have_no_error() -> None:
+    known = estimates(noisy_problem(), trials_of({1: [0.25] * 3, 2: [0.5]}))
+    assert [each.error for each in known.values()] == [(0.0,), (0.0,)]
+    assert [each.mean for each in known.values()] == [(0.25,), (0.5,)]
+
+
+def test_an_objective_declared_exact_has_no_error() -> None:
+    problem = vector_problem(2)
+    objectives = (problem.objectives[0], problem.objectives[1].model_copy(update={"stochastic": True}))
+    problem = problem.model_copy(update={"objectives": objectives})
+    rng = np.random.default_rng(4)
+    known = estimates(problem, [Trial(1, k, tuple(rng.random(2))) for k in range(5)])
+    assert known[1].error[0] == 0.0 < known[1].error[1]
+
+
+def test_a_program_that_fails_in_a_trial_is_unknown() -> None:
+    trials = [*trials_of({1: [0.1, 0.2], 2: [0.9, 0.8]}), Trial(2, 2, None)]
+    assert set(estimates(noisy_problem(), trials)) == {1}
+
+
+def test_bounds_lie_on_the_worse_side() -> None:
+    problem = noisy_problem(2)
+    down = Objective(name="r1", direction=Direction.MINIMIZE)
+    problem = problem.model_copy(update={"objectives": (problem.objectives[0], down)})
+    assert bounded(problem, (0.5, 0.5), (0.1, 0.2)) == pytest.approx((0.4, 0.7))
+    assert bounded(problem, (0.5, 0.5), (0.1, 0.2), 1.0) == pytest.approx((0.6, 0.3))
+
+
+def test_an_outlier_widens_what_is_known_of_its_program_most() -> None:
+    rng = np.random.default_rng(5)
+    values = {n: list(rng.normal(1.0, 0.01, size=6)) for n in range(1, 9)}
+    values[3][2] = 10.0
+    known = estimates(noisy_problem(), trials_of(values))
+    assert known[3].error[0] > 2 * max(known[n].error[0] for n in values if n != 3)
