@@ -21,6 +21,7 @@ def upgrade() -> None:
     op.add_column("candidates", sa.Column("error", floats))
     op.add_column("candidates", sa.Column("evaluations", sa.Integer))
     op.add_column("elites", sa.Column("error", floats))
+    op.add_column("elites", sa.Column("evaluations", sa.Integer))
     op.add_column("run_progress", sa.Column("trials", pg.JSONB, nullable=False, server_default="{}"))
     op.add_column("run_progress", sa.Column("final", pg.JSONB, nullable=False, server_default="{}"))
     op.create_index(
@@ -35,7 +36,7 @@ def downgrade() -> None:
     op.drop_index("ix_candidates_repeat", "candidates")
     for table, names in {
         "run_progress": ("final", "trials"),
-        "elites": ("error",),
+        "elites": ("evaluations", "error"),
         "candidates": ("evaluations", "error", "first", "trial"),
     }.items():
         for name in names:

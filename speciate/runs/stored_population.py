@@ -46,6 +46,11 @@ class StoredPopulation:
         return SEED_NUMBER if self._context.seed_programs else None
 
     @property
+    def seed_rewards(self) -> Sequence[float] | None:
+        members = self._store.members(self._run_id, [SEED_NUMBER])
+        return members[SEED_NUMBER].rewards if self._context.seed_programs and members else None
+
+    @property
     def operators(self) -> Mapping[PolicyRole, float]:
         return self._context.operators
 

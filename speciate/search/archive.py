@@ -39,6 +39,7 @@ def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable
         fitness=table.fitness[rows],
         rewards=table.rewards[rows],
         errors=table.errors[rows],
+        evaluations=table.evaluations[rows],
     )
 
 
@@ -50,6 +51,7 @@ def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
         fitness=np.concatenate([table.fitness for table in tables]),
         rewards=np.concatenate([table.rewards for table in tables]),
         errors=np.concatenate([table.errors for table in tables]),
+        evaluations=np.concatenate([table.evaluations for table in tables]),
     )
 
 

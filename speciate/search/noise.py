@@ -6,10 +6,9 @@ several trials (REML by EM: Dempster, Laird and Rubin 1977; Searle, Casella and 
 section 8.3), and β is predicted (BLUP), so that a program with many trials compares fairly with one that had the first
 seed only. An evaluator that ignores its seed has β near 0.
 
-A program ranks by its bound: the mean, one standard error towards the worse side. Whether to evaluate a program again
-follows LUCB (Kalyanakrishnan, Tewari, Auer and Stone 2012, "PAC subset selection in stochastic multi-armed bandits",
-section 3): as long as the upper bound of some elite exceeds the lower bound of the leader, the less known of the two is
-evaluated again. Without noise the bounds are the values, and nothing is repeated.
+A program ranks by its bound: the mean, one standard error towards the worse side. An elite is evaluated again if that
+raises the expected value of the best program by more than a new program usually did in this run (``again``). Without
+noise the bounds are the values, and nothing is repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -135,34 +134,55 @@ def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], sid
 def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) -> Selection | None:
     """Return the elite to evaluate again, or None if a new program is worth more; ``rng`` draws three numbers.
 
-    The archive holds the bounds of ``revise``.
+    The archive holds the bounds of ``revise``. Programs are compared under the declared weights (even ones without), or
+    half of the time under a trade-off, since a specialist matters as much as the best on the whole.
     """
     if not view.problem.is_noisy:
         return None
-    draws = rng.random(3)
-    island = int(draws[0] * strategy.islands)
+    place, chance, kind = rng.random(3)
+    island = int(place * strategy.islands)
     table = strategy.living(view.elites(island))
-    if draws[1] >= _SHARE or not table.errors.any():
+    if chance >= _SHARE or not table.errors.any():
         return None
-    numbers, first = np.unique(table.numbers, return_index=True)
-    lower, errors = table.rewards[first], table.errors[first]
-    upper = np.array([bounded(view.problem, row, 2 * error, 1.0) for row, error in zip(lower, errors, strict=True)])
-    space = view.problem.space.widened(upper)
-    k = len(space.selected)
-    weights = np.array(view.problem.weight_vector or np.full(k, 1 / k))
-    lattice = trade_offs(k)
-    if draws[2] < 0.5 and k > 1:  # a specialist matters as much as the best on the whole
-        weights = lattice[int(2 * draws[2] * len(lattice))]
-    worst, best = space.normalise(lower) @ weights, space.normalise(upper) @ weights
-    leader = int(worst.argmax())
-    best[leader] = -np.inf
-    rival = int(best.argmax())
-    if len(numbers) == 1 or best[rival] <= worst[leader]:
+    numbers, rows = np.unique(table.numbers, return_index=True)
+    if len(numbers) == 1:
         return None
-    scale = np.array([1.0 / width for width in space.widths])
-    unknown = (errors[[leader, rival]] * scale).sum(axis=1)
-    chosen = leader if unknown[0] >= unknown[1] else rival
-    return Selection(PolicyRole.REPEAT, island, (int(numbers[chosen]),))
+    space = view.problem.space.widened(table.rewards)
+    weights = np.array(view.problem.weight_vector or np.full(len(space.selected), 1 / len(space.selected)))
+    if kind < 0.5:
+        lattice = trade_offs(len(space.selected))
+        weights = lattice[int(2 * kind * len(lattice))]
+    bounds, errors = table.rewards[rows], table.errors[rows]
+    means = [bounded(view.problem, *each, side=1.0) for each in zip(bounds.tolist(), errors.tolist(), strict=True)]
+    columns = [space.objectives.index(objective) for objective in space.selected]
+    deviations = np.sqrt(((errors / np.array(space.widths))[:, columns] ** 2 * weights**2).sum(axis=1))
+    values, worst = space.normalise(np.array(means)) @ weights, space.normalise(bounds) @ weights
+    gains = knowledge_gradient(values, deviations / np.sqrt(table.evaluations[rows] + 1))
+    seed = view.seed_rewards
+    begun = float(worst.min() if seed is None else (space.normalise([seed]) @ weights).item())
+    latest = view.latest()
+    usual = max(float(worst.max()) - begun, 0.0) / max(latest[0].number if latest else 1, 1)
+    best = int(gains.argmax())
+    return Selection(PolicyRole.REPEAT, island, (int(numbers[best]),)) if gains[best] > usual else None
+
+
+def knowledge_gradient(means: FloatArray, steps: FloatArray) -> FloatArray:
+    """Return by how much another evaluation of each program raises the expected value of the best one, shape (n,).
+
+    Frazier, Powell and Dayanik 2008, "A knowledge-gradient policy for sequential information collection", section 3.
+
+    Args:
+        means: Means of at least two programs, higher is better, shape (n,).
+        steps: Standard deviation by which another evaluation moves each, shape (n,).
+    """
+    from scipy.special import ndtr  # imported here: every process loads this module, and few runs are noisy
+
+    order = np.argsort(means)
+    rivals = np.full(len(means), means[order[-1]])
+    rivals[order[-1]] = means[order[-2]]
+    steps = np.maximum(steps, 1e-300)
+    z = -np.abs(means - rivals) / steps
+    return np.asarray(steps * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +233,14 @@ def revise(
         number: _bound(problem, member, known[number]) for number, member in members.items() if number in known
     }
     standing = [
-        replace(each, rewards=individuals[each.number].vector, error=known[each.number].error)
+        replace(each, rewards=individuals[each.number].vector, **_of(known[each.number]))
         for each in archive
         if each.number in individuals
     ]
     tables = {}
     for island in range(strategy.islands):
-        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for p in standing if p.island == island]
-        tables[island] = replace(EliteTable.of(rows, len(problem.objectives)), revised=True)
+        elites = [each for each in standing if each.island == island]
+        tables[island] = replace(EliteTable.of(elites, len(problem.objectives)), revised=True)
     new = [individuals[number] for number in newcomers if number in individuals]
     living = {island: strategy.living(table) for island, table in tables.items()}
     competing = [
@@ -235,11 +255,15 @@ def revise(
     alive = {(island, cell) for island, table in living.items() for cell in table.cells if not is_clocked(cell)}
     cells = {(each.island, each.cell): each for each in standing if (each.island, each.cell) not in alive}
     cells |= {(each.island, each.cell): each for each in bids}
-    holders = tuple(replace(cells[key], error=known[cells[key].number].error) for key in sorted(cells))
+    holders = tuple(replace(cells[key], **_of(known[cells[key].number])) for key in sorted(cells))
     return Revision(holders, known, tuple(individuals[number] for number in sorted(individuals)))
+
+
+def _of(known: Estimate) -> dict[str, Any]:
+    return {"error": known.error, "evaluations": known.evaluations}
 
 
 def _bound(problem: Problem, member: Individual, known: Estimate) -> Individual:
     bound = bounded(problem, known.mean, known.error)
     met = 0 if member.stopped_at is not None else problem.targets_met(bound) & ~member.refuted
-    return replace(member, rewards=bound, error=known.error, evaluations=known.evaluations, targets=met)
+    return replace(member, rewards=bound, targets=met, **_of(known))

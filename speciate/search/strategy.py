@@ -34,6 +34,19 @@ class EvolutionConfig(StrategyConfig):
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness."""
+
+    number: int
+    island: int
+    cell: str
+    fitness: float  # fitness in the cell, higher is better
+    rewards: tuple[float, ...]  # raw rewards in declared order, shape (d,); see ``EliteTable``
+    error: tuple[float, ...] = ()  # their standard errors, shape (d,); empty without noise
+    evaluations: int = 1  # of which they are the mean
+
+
+@dataclass(frozen=True, slots=True)
 class EliteTable:
     """The archive of one island: one row per occupied cell, sorted by cell name."""
 
@@ -43,24 +56,23 @@ class EliteTable:
     # Raw rewards in declared order, shape (n, d); of problems with noise the bounds that ``search.noise`` describes.
     rewards: FloatArray
     errors: FloatArray  # their standard errors, shape (n, d); 0 without noise
+    evaluations: IntArray  # of which they are the mean, shape (n,)
     revised: bool = False  # true while all elites bid again, so that no fitness of a cell without a clock holds
 
     def __len__(self) -> int:
         return len(self.cells)
 
     @classmethod
-    def of(
-        cls, rows: Sequence[tuple[str, int, float, Sequence[float], Sequence[float]]], dimensions: int
-    ) -> EliteTable:
-        """Return the table of rows ``(cell, number, fitness, rewards, standard errors)``; no errors are all 0."""
-        ordered = sorted(rows, key=lambda row: row[0])
+    def of(cls, elites: Sequence[Placement], dimensions: int) -> EliteTable:
+        elites = sorted(elites, key=lambda each: each.cell)
         exact = (0.0,) * dimensions
         return cls(
-            numbers=np.array([row[1] for row in ordered], dtype=np.int64),
-            cells=tuple(row[0] for row in ordered),
-            fitness=np.array([row[2] for row in ordered], dtype=np.float64),
-            rewards=np.array([row[3] for row in ordered], dtype=np.float64).reshape(-1, dimensions),
-            errors=np.array([row[4] or exact for row in ordered], dtype=np.float64).reshape(-1, dimensions),
+            numbers=np.array([each.number for each in elites], dtype=np.int64),
+            cells=tuple(each.cell for each in elites),
+            fitness=np.array([each.fitness for each in elites], dtype=np.float64),
+            rewards=np.array([each.rewards for each in elites], dtype=np.float64).reshape(-1, dimensions),
+            errors=np.array([each.error or exact for each in elites], dtype=np.float64).reshape(-1, dimensions),
+            evaluations=np.array([each.evaluations for each in elites], dtype=np.int64),
         )
 
 
@@ -103,6 +115,10 @@ class PopulationView(Protocol):
         """Number of the first seed program's candidate, or None without a seed program."""
 
     @property
+    def seed_rewards(self) -> Sequence[float] | None:
+        """Raw rewards of that candidate, shape (d,); None without a seed program, or if it failed."""
+
+    @property
     def taken(self) -> Sequence[int]:
         """Numbers of the parents that this batch has selected so far."""
 
@@ -137,18 +153,6 @@ def first_selection(view: PopulationView, island: int) -> Selection:
     if view.seed_number is None:
         return Selection(PolicyRole.PROPOSE, island)
     return Selection(PolicyRole.MUTATE, island, parents=(view.seed_number,))
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness."""
-
-    number: int
-    island: int
-    cell: str
-    fitness: float  # fitness in the cell, higher is better
-    rewards: tuple[float, ...]  # raw rewards in declared order, shape (d,); see ``EliteTable``
-    error: tuple[float, ...] = ()  # their standard errors, shape (d,); empty without noise
 
 
 class Strategy(ABC):

@@ -119,8 +119,8 @@ class MemoryWorkStore:
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         run = self._run(run_id)
-        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for (at, _), p in run.elites.items() if at == island]
-        return EliteTable.of(rows, len(run.context.problem.objectives))
+        elites = [each for (at, _), each in run.elites.items() if at == island]
+        return EliteTable.of(elites, len(run.context.problem.objectives))
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         candidates = sorted(_selected(self._run(run_id)).items())

@@ -85,6 +85,7 @@ class ListView:
         self.seed = seed
         self.batch = batch
         self.seed_number = seed_number
+        self.seed_rewards: tuple[float, ...] | None = None
         self._held: dict[int, dict[str, Placement]] = {}
         self.taken: list[int] = []
         self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
@@ -98,8 +99,7 @@ class ListView:
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island."""
         held = self._held.get(island, {}).values()
-        rows = [(p.cell, p.number, p.fitness, p.rewards, p.error) for p in held]
-        return EliteTable.of(rows, len(self.problem.objectives))
+        return EliteTable.of(held, len(self.problem.objectives))
 
     def family(self) -> Family:
         """Return the candidates in ``born``, two of one prompt."""

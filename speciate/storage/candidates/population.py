@@ -11,11 +11,9 @@ import sqlalchemy as sa
 from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal
 from speciate.domain.problem import OUTPUT
 from speciate.ports.work import CarriedOutput
+from speciate.search.strategy import Placement
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
-
-EliteRow = tuple[str, int, float, tuple[float, ...], tuple[float, ...]]
-"""``(cell, number, fitness, raw rewards, standard errors)``."""
 
 _COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
 """Fields of an evaluation that a repetition of the program does not have: nothing was run."""
@@ -28,10 +26,20 @@ SQL = Statements(
 )
 
 
-def elite_rows(connection: sa.Connection, run_id: UUID, island: int) -> list[EliteRow]:
-    """Return the archive of an island."""
-    rows = connection.execute(SQL.elites, {"id": run_id, "island": island})
-    return [(row.cell, row.number, row.fitness, tuple(row.rewards), tuple(row.error or ())) for row in rows]
+def elites(connection: sa.Connection, run_id: UUID, island: int | None = None) -> list[Placement]:
+    """Return the archive of an island, or of all, by island and cell."""
+    return [
+        Placement(
+            row.number,
+            row.island,
+            row.cell,
+            row.fitness,
+            tuple(row.rewards),
+            tuple(row.error or ()),
+            row.evaluations or 1,
+        )
+        for row in connection.execute(SQL.elites, {"id": run_id, "island": island})
+    ]
 
 
 def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:

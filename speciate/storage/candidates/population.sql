@@ -1,5 +1,6 @@
--- elites: The archive of an island.
-SELECT cell, number, fitness, rewards, error FROM elites WHERE run_id = :id AND island = :island
+-- elites: The archive of an island, or of all if it is NULL.
+SELECT number, island, cell, fitness, rewards, error, evaluations FROM elites
+WHERE run_id = :id AND (island = :island OR CAST(:island AS int) IS NULL) ORDER BY island, cell
 
 -- members: Candidates by number.
 SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers)

@@ -121,5 +121,6 @@ elites = sa.Table(
     sa.Column("fitness", pg.DOUBLE_PRECISION, nullable=False),
     sa.Column("rewards", Floats, nullable=False),
     sa.Column("error", Floats),
+    sa.Column("evaluations", sa.Integer),
     postgresql_with={"fillfactor": "70"},
 )

@@ -31,10 +31,7 @@ def place_elites(connection: sa.Connection, run_id: UUID, updates: Iterable[Plac
     best = best_per_cell(updates)
     if not best:
         return ()
-    rows = [
-        {"island": p.island, "cell": p.cell, "number": p.number, "fitness": p.fitness, "rewards": list(p.rewards)}
-        for p in best
-    ]
+    rows = [asdict(each) for each in best]
     granted = {(row.island, row.cell) for row in connection.execute(SQL.place, {"run_id": run_id, "rows": rows})}
     return tuple(p for p in best if (p.island, p.cell) in granted)
 

@@ -19,11 +19,11 @@ VALUES (:run_id, :target, :number, :state, :unlock, :evaluations, :tokens, :seco
 ON CONFLICT (run_id, target, number) DO UPDATE SET state = excluded.state
 
 -- place: Place candidates in the cells that they improve.
-INSERT INTO elites AS e (run_id, island, cell, number, fitness, rewards, error)
-SELECT :run_id, r.island, r.cell, r.number, r.fitness, r.rewards, r.error
+INSERT INTO elites AS e (run_id, island, cell, number, fitness, rewards)
+SELECT :run_id, r.island, r.cell, r.number, r.fitness, r.rewards
 FROM jsonb_populate_recordset(NULL::elites, cast(:rows AS jsonb)) AS r
 ON CONFLICT (run_id, island, cell)
-  DO UPDATE SET number = excluded.number, fitness = excluded.fitness, rewards = excluded.rewards, error = excluded.error
+  DO UPDATE SET number = excluded.number, fitness = excluded.fitness, rewards = excluded.rewards
   WHERE excluded.fitness > e.fitness
 RETURNING e.island, e.cell, e.number
 

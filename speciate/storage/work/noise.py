@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
@@ -12,7 +13,7 @@ from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import Revision, revise, trial_of
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
-from speciate.storage.candidates.population import members
+from speciate.storage.candidates.population import elites, members
 from speciate.storage.candidates.rows import read_failure
 from speciate.storage.statements import Statements
 
@@ -32,13 +33,8 @@ def revise_archive(
     ``best`` is the number of the best candidate before. Returns the cells with another holder, and the revision.
     """
     keys = {"run_id": context.run_id}
-    archive = [
-        Placement(row.number, row.island, row.cell, row.fitness, tuple(row.rewards))
-        for row in connection.execute(SQL.archive, keys)
-    ]
-    new = [
-        each.number for each in batch.candidates if each.duplicate_of is None and each.evaluation.rewards is not None
-    ]
+    archive = elites(connection, context.run_id)
+    new = batch.newcomers
     numbers = sorted({*new, *batch.repeated, *(each.number for each in archive), *([] if best is None else [best])})
     rows = connection.execute(SQL.trials, {**keys, "numbers": numbers})
     trials = [trial_of(row.program, row.trial or 0, row.rewards, read_failure(row)) for row in rows]
@@ -54,16 +50,12 @@ def revise_archive(
         new,
         batch.repeated,
     )
-    elites = [
-        {"island": p.island, "cell": p.cell, "number": p.number, "fitness": p.fitness, "rewards": list(p.rewards)}
-        | {"error": list(p.error)}
-        for p in revision.archive
-    ]
+    holders = [asdict(each) for each in revision.archive]
     known = [
         {"number": each.number, "targets": each.targets, "evaluations": each.evaluations, "error": list(each.error)}
         | {"rewards": list(mean := revision.estimates[each.number].mean), "scalar": context.problem.scalarize(mean)}
         for each in revision.individuals
     ]
     connection.execute(SQL.empty, keys)
-    connection.execute(SQL.fill, {**keys, "elites": elites, "known": known})
+    connection.execute(SQL.fill, {**keys, "elites": holders, "known": known})
     return revision.changes(archive), revision

@@ -1,6 +1,3 @@
--- archive: Holders of all cells.
-SELECT number, island, cell, fitness, rewards FROM elites WHERE run_id = :run_id ORDER BY island, cell
-
 -- trials: All evaluations of some programs, and of every program that was evaluated several times.
 SELECT coalesce(c.duplicate_of, c.number) AS program, c.trial, coalesce(c.first, c.rewards) AS rewards,
   c.failure, c.failure_reason, '' AS failure_detail
@@ -15,8 +12,8 @@ DELETE FROM elites WHERE run_id = :run_id
 
 -- fill: Fill the archive, and record what is known of its programs; ``first`` keeps what their own evaluation measured.
 WITH filled AS (
-  INSERT INTO elites (run_id, island, cell, number, fitness, rewards, error)
-  SELECT :run_id, e.island, e.cell, e.number, e.fitness, e.rewards, e.error
+  INSERT INTO elites (run_id, island, cell, number, fitness, rewards, error, evaluations)
+  SELECT :run_id, e.island, e.cell, e.number, e.fitness, e.rewards, e.error, e.evaluations
   FROM jsonb_populate_recordset(NULL::elites, cast(:elites AS jsonb)) AS e)
 UPDATE candidates c SET targets = k.targets | c.refuted,
   first = CASE WHEN k.evaluations > 1 THEN coalesce(c.first, c.rewards) ELSE c.first END,

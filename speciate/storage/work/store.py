@@ -127,7 +127,7 @@ class PostgresWorkStore(Store):
         """Return the archive of an island."""
         dimensions = len(self.context(run_id).problem.objectives)
         with reading(self._engine) as connection:
-            return EliteTable.of(population.elite_rows(connection, run_id, island), dimensions)
+            return EliteTable.of(population.elites(connection, run_id, island), dimensions)
 
     lineage_rows = reads(population.lineage_rows)
     members = reads(population.members)

@@ -9,7 +9,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.search.archive import ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
-from speciate.search.strategy import EliteTable
+from speciate.search.strategy import EliteTable, Placement
 from tests.support.population import evaluated, vector_problem
 
 
@@ -69,7 +69,7 @@ def test_among_equals_on_a_pair_the_better_rounded_takes_its_cell() -> None:
 
 
 def test_improvements_keep_the_first_best_and_what_beats_the_held() -> None:
-    table = EliteTable.of([("a", 1, 0.5, (0.5,), ()), ("b", 2, 0.9, (0.9,), ())], 1)
+    table = EliteTable.of([Placement(1, 0, "a", 0.5, (0.5,)), Placement(2, 0, "b", 0.9, (0.9,))], 1)
     candidates = [evaluated(10 + i, 0, "", (float(i),)) for i in range(4)]
     bids = [("a", 0, 0.5), ("a", 1, 0.7), ("a", 2, 0.7), ("b", 1, 0.8), ("c", 3, -5.0), ("d", 3, float("inf"))]
     granted = {(p.cell, p.number, p.fitness) for p in improvements(table, 2, bids, candidates)}
@@ -79,11 +79,11 @@ def test_improvements_keep_the_first_best_and_what_beats_the_held() -> None:
 def test_a_pool_holds_distinct_feasible_elites() -> None:
     problem = vector_problem(2, constrained=True)
     obeying = [
-        ("w0", 7, 0.0, (0.9, 0.1, 0.0), ()),
-        ("w1", 7, 0.0, (0.9, 0.1, 0.0), ()),
-        ("w2", 3, 0.0, (0.2, 0.3, 0.0), ()),
+        Placement(7, 0, "w0", 0.0, (0.9, 0.1, 0.0)),
+        Placement(7, 0, "w1", 0.0, (0.9, 0.1, 0.0)),
+        Placement(3, 0, "w2", 0.0, (0.2, 0.3, 0.0)),
     ]
-    violating = [("w3", 5, 0.0, (1.0, 1.0, 0.2), ())]
+    violating = [Placement(5, 0, "w3", 0.0, (1.0, 1.0, 0.2))]
     pool = pool_of(problem.space, EliteTable.of([*obeying, *violating], 3))
     assert pool.numbers.tolist() == [3, 7]
     assert np.allclose(pool.points, [[0.2, 0.3], [0.9, 0.1]])
@@ -96,7 +96,12 @@ def test_an_estimated_range_reaches_the_best_of_the_archive() -> None:
     estimated[1] = estimated[1].model_copy(update={"direction": Direction.MINIMIZE})
     problem = declared.model_copy(update={"objectives": tuple(estimated)})
     table = EliteTable.of(
-        [("s0", 1, 0.0, (500.0, 0.5), ()), ("s1", 2, 0.0, (0.5, -3.0), ()), ("s2", 3, 0.0, (-9.0, 4.0), ())], 2
+        [
+            Placement(1, 0, "s0", 0.0, (500.0, 0.5)),
+            Placement(2, 0, "s1", 0.0, (0.5, -3.0)),
+            Placement(3, 0, "s2", 0.0, (-9.0, 4.0)),
+        ],
+        2,
     )
     assert pool_of(problem.space, table).points.tolist() == [[1.0, 0.125], [0.001, 1.0], [-0.018, -0.75]]
     assert pool_of(declared.space, table).points.max() == 500.0
