@@ -1,7 +1,7 @@
 """Does it pay to know the noise? Searches that repeat evaluations beside searches that keep the maximum.
 
 ``python -m experiments.noise`` makes the declared searches (an hour on 2 cores; it goes on where it stopped) and writes
-``docs/evidence/noise.md``; ``--development`` uses other seeds and writes no page. Everything runs in one process, on the
+``docs/evidence/noise.md``; ``--development`` uses other seeds and writes no page. All runs in one process, on the
 arena's stand-in for a model. Noise is added to exact evaluations, so that the true value of every program is known.
 """
 

@@ -152,11 +152,19 @@ def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[s
     return [
         ("best", name),
         ("rewards", compared_rewards(best.rewards, seed, objectives)),
+        ("95 % interval", _interval(best)),
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
         ("others meet", ", ".join(name for name in record.reached if name not in best.targets)),
         ("trade-offs", f"{front:,}: speciate best {run.id} --front" if front > 1 else None),
     ]
+
+
+def _interval(best: RankedCandidate) -> str | None:
+    if not best.margin:
+        return None
+    margins = ", ".join(f"{name} ± {short_number(margin, 2)}" for name, margin in best.margin.items())
+    return f"{margins}, from {best.evaluations} evaluations after the end"
 
 
 def compared_rewards(rewards: dict[str, float], seed: dict[str, float], objectives: Sequence[Objective]) -> str:

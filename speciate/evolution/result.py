@@ -78,7 +78,7 @@ class Result:
 
     def problem_line(self) -> str:
         """Return the best rewards beside the seed's on one line."""
-        rewards = self.best.rewards or {}
+        rewards = (self.run.best or self.best).rewards or {}
         return ", ".join(o.against_seed(rewards[o.name], self.seed.get(o.name)) for o in self.problem.space.selected)
 
     def _repr_html_(self) -> str:

@@ -55,17 +55,34 @@ def init(
 @app.command(
     "check", epilog=examples("speciate problems check my-problem", "speciate problems check my-problem --json")
 )
-def check(directory: Directory, as_json: AsJson = False) -> None:
-    """Validate a problem and score its seed program once, without a service."""
-    from speciate.cli.problems.check import score_seed
+def check(
+    directory: Directory,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="Further evaluations of the seed program, which measure noise.",
+            show_default="4 within half a minute",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Validate a problem, score its seed program and measure how much its evaluations differ, without a service."""
+    from speciate.cli.problems.check import evaluate_seed, score_seed
+    from speciate.cli.problems.noise import measure_noise
     from speciate.problems.loader import load_problem
 
     problem = load_problem(directory)
-    result = score_seed(problem, directory)
+    result, noise = score_seed(problem, directory), None
+    if result.evaluation is not None and not result.failed and problem.external_stage is None:
+        noise = measure_noise(problem, result.evaluation, repeats, evaluate_seed)
     if as_json:
-        output.print_json(result.as_json(problem))
+        output.print_json(result.as_json(problem) | {"noise": None if noise is None else noise.as_json(problem)})
     else:
         result.show(problem)
+        if noise is not None:
+            noise.show(problem)
     if result.failed:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -1,0 +1,124 @@
+"""Measure how much evaluations of a seed program differ, before anything runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from speciate.cli import output
+from speciate.domain.candidate import Evaluation
+from speciate.domain.numbers import short_number
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem
+
+DEFAULT_REPEATS: Final = 4
+_SECONDS: Final = 30.0
+"""Time of all repeats, if their number is not given."""
+
+Evaluate = Callable[[Problem, Sequence[int]], Sequence[Evaluation]]
+"""Evaluates the seed program of a problem once with each seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseCheck:
+    """What evaluations of a seed program measured. The first two have the same seed; the first starts the sandbox."""
+
+    evaluations: tuple[Evaluation, ...]
+    idle: Evaluation
+    """The evaluation of an empty program."""
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviations of the rewards, shape (d,)."""
+        return tuple(map(statistics.stdev, zip(*(each.rewards or () for each in self.evaluations), strict=True)))
+
+    @property
+    def failed(self) -> int:
+        return sum(each.rewards is None for each in self.evaluations)
+
+    @property
+    def by_machine(self) -> bool:
+        """True if evaluations with the same seed differ, so that the machine has a part in it."""
+        return self.evaluations[0].rewards != self.evaluations[1].rewards
+
+    def as_json(self, problem: Problem) -> dict[str, Any]:
+        names = problem.space.names
+        return {
+            "evaluations": len(self.evaluations),
+            "failed": self.failed,
+            "deviations": None if self.failed else dict(zip(names, self.deviations, strict=True)),
+            "same_seed_differs": self.by_machine,
+            "wall_s": [each.wall_s for each in self.evaluations],
+            "cpu_s": [each.cpu_s for each in self.evaluations],
+            "empty_program": {
+                "wall_s": self.idle.wall_s,
+                "rewards": None if self.idle.rewards is None else dict(zip(names, self.idle.rewards, strict=True)),
+            },
+        }
+
+    def show(self, problem: Problem) -> None:
+        count = len(self.evaluations)
+        if self.failed:
+            output.print_line(f"warning: {self.failed} of {count} evaluations of the seed program failed.")
+            return
+        varying = [
+            (objective, deviation)
+            for objective, deviation in zip(problem.objectives, self.deviations, strict=True)
+            if deviation > 0
+        ]
+        for objective, deviation in varying:
+            output.print_line(f"{objective.name} varies by {_size(objective, deviation)} in {count} evaluations.")
+        if varying:
+            seeds = "also with the same seed, so that the machine or fresh random numbers are part of it"
+            output.print_line(f"They differ {seeds if self.by_machine else 'by their seeds alone'}.")
+        output.print_line(
+            f"Wall time {_spread([each.wall_s for each in self.evaluations[1:]])},"
+            f" processor time {_spread([each.cpu_s for each in self.evaluations[1:]])};"
+            f" an empty program takes {short_number(self.idle.wall_s, 3)} s."
+        )
+        if self.idle.rewards is not None:
+            scores = dict(zip(problem.space.names, self.idle.rewards, strict=True))
+            output.print_line(f"warning: an empty program is no failure, it scores {output.format_rewards(scores)}.")
+        self._show_advice(problem, [objective for objective, _ in varying])
+
+    def _show_advice(self, problem: Problem, varying: Sequence[Objective]) -> None:
+        declared = {o.name for o, noisy in zip(problem.objectives, problem.noisy, strict=True) if noisy}
+        missing = [objective.name for objective in varying if objective.name not in declared and objective.aim]
+        if missing:
+            output.print_line(
+                f"warning: the problem does not declare that {' and '.join(missing)} varies, so that a lucky evaluation"
+                " would be the best program. Add `stochastic = true` to the problem or to the objective: runs then"
+                " evaluate good programs again."
+            )
+        elif declared and not varying:
+            output.print_line(
+                f"note: the problem declares that {' and '.join(sorted(declared))} varies, and {len(self.evaluations)}"
+                " evaluations of the seed program agree."
+            )
+
+
+def measure_noise(problem: Problem, first: Evaluation, repeats: int | None, evaluate: Evaluate) -> NoiseCheck | None:
+    """Evaluate the seed program again: once with the seed of ``first``, 0, then with others.
+
+    Without ``repeats`` it is evaluated up to four times within half a minute. None if that is no time for two.
+    """
+    if repeats is None:
+        repeats = min(DEFAULT_REPEATS, int(_SECONDS / max(first.wall_s, 1e-3)))
+    if repeats < 2:
+        return None
+    again = evaluate(problem, [0, *range(1, repeats)])
+    (idle,) = evaluate(problem.model_copy(update={"seed_program": "\n"}), [0])
+    return NoiseCheck((first, *again), idle)
+
+
+def _size(objective: Objective, deviation: float) -> str:
+    low, high = objective.range
+    share = "" if objective.estimated else f", {100 * deviation / (high - low):.2g} % of its range"
+    return f"{short_number(deviation, 3)} (standard deviation{share})"
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    mean = statistics.fmean(seconds)
+    return f"{short_number(mean, 3)} s ± {100 * statistics.stdev(seconds) / mean:.0f} %" if mean > 0 else "0 s"
