@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes arena peers door chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes noise arena peers door chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -89,6 +89,9 @@ chaos: $(CLIENT) ## Kill and restart processes at random under load and write do
 reproduce: $(TRAIN) $(CLIENT) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
 	@$(BIN)/python -m experiments.reproduction
 	@$(BIN)/python -m experiments.reproduction --methods
+
+noise: $(CLIENT) ## Search with and without knowledge of noise, write docs/evidence/noise.md; an hour of 2 cores
+	@$(BIN)/python -m experiments.noise
 
 causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write docs/evidence/causes.md; five hours of a core
 	@$(BIN)/python -m experiments.causes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from speciate.cli.export import replaced_file
 from speciate.cli.output import format_number, format_rewards, print_fields, sanitize
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.numbers import short_number
 from speciate.domain.policy import PolicyRole
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from speciate.runs.answers import read_answers, repetitions
 from speciate.runs.evaluation import ProgramBatch, evaluate_programs, final_value, repeat_evaluation
 from speciate.runs.guidance import has_hints
 from speciate.runs.payloads import is_final, read_confirmations
-from speciate.runs.prompting import Prompter, answers_per_prompt, batch_rng, plan_requests
+from speciate.runs.prompting import REPEATING, Prompter, answers_per_prompt, batch_rng, plan_requests
 from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import again
@@ -60,9 +60,9 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
 
     # Select the parents of every prompt; where noise hides which program is best, evaluate one of them again instead.
     prompter = Prompter(context, work, strategy, population, hinted=has_hints(lease))
-    selections, repeated = [], []
+    selections, repeated, repeating = [], [], batch_rng(context, lease.ordinal, REPEATING)
     for answers in answers_per_prompt(lease, context):
-        if context.repeats and (selection := again(strategy, population, rng)) is not None:
+        if context.repeats and (selection := again(strategy, population, repeating)) is not None:
             repeated.append((selection, answers))
             continue
         selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)

@@ -27,6 +27,8 @@ from speciate.runs.relatives import Relatives
 from speciate.runs.stored_population import SEED_NUMBER
 from speciate.search.strategy import PopulationView, Selection, Strategy
 
+REPEATING: Final = 1
+"""Stream of random numbers that decide which programs with noisy rewards are evaluated again."""
 _ATTEMPTS: Final = 5
 """Attempts that a prompt lists."""
 
@@ -199,6 +201,9 @@ def plan_requests(
     return planned
 
 
-def batch_rng(context: RunContext, ordinal: int) -> np.random.Generator:
-    """Return the generator for the random choices of one batch, seeded by run, problem and ordinal (ADR 27)."""
-    return np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal])
+def batch_rng(context: RunContext, ordinal: int, *stream: int) -> np.random.Generator:
+    """Return the generator for the random choices of one batch, seeded by run, problem and ordinal (ADR 27).
+
+    Choices with a ``stream`` of their own leave the others as they are.
+    """
+    return np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal, *stream])

@@ -253,7 +253,10 @@ def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Ca
 
 def _worst_seeds(problem: Problem, candidates: Sequence[Candidate]) -> Diagnosis | None:
     """Return a diagnosis if the evaluator gave every seed program the worst value of every reward."""
-    seeds = [(c.number, c.evaluation) for c in candidates if c.proposal.role is PolicyRole.SEED]
+    roles = (PolicyRole.SEED, PolicyRole.REPEAT)  # noise may give one evaluation the worst value
+    seeds = [(c.number, c.evaluation) for c in candidates if c.proposal.role in roles]
+    if all(c.proposal.role is not PolicyRole.SEED for c in candidates):
+        return None
     silent = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
     if not silent or any(failure is None for _, failure in silent):
         return None

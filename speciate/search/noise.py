@@ -4,7 +4,8 @@ Trial k of program p measures μ_p + β_k + ε, for each objective: the mean of 
 all programs share (common random numbers), and noise. β and ε are normal; their variances follow from all programs with
 several trials (REML by EM: Dempster, Laird and Rubin 1977; Searle, Casella and McCulloch, "Variance Components", 1992,
 section 8.3), and β is predicted (BLUP), so that a program with many trials compares fairly with one that had the first
-seed only. An evaluator that ignores its seed has β near 0.
+seed only. An evaluator that ignores its seed has β near 0. A value far from the others of its program counts as less
+far (Winsorising: Huber 1981, "Robust Statistics", section 1.7), since a machine may stall.
 
 A program ranks by its bound: the mean, one standard error towards the worse side. An elite is evaluated again if that
 raises the expected value of the best program by more than a new program usually did in this run (``again``). Without
@@ -42,6 +43,7 @@ _SHARE: Final = 0.5
 _PRIOR: Final = 4.0
 """Degrees of freedom of the common variance, in the variance of one program."""
 _ROUNDS: Final = 30
+_FAR: Final = 4.0
 _NO_LATE_BATCH: Final = 1 << 60
 """Batch of elites that bid again: none of them is too late for a population that was reset."""
 
@@ -101,6 +103,7 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> t
     def means(values: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(rows, values) / counts)
 
+    x = _without_outliers(x, rows, counts)
     within = x - means(x)[rows]
     freedom = len(x) - len(counts)
     if not noisy or freedom == 0 or not within.any():
@@ -119,6 +122,16 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> t
     own = np.bincount(rows, rest**2)
     variance = (_PRIOR * noise + own) / (_PRIOR + counts - 1)
     return means(x - effects @ effect), np.sqrt(variance / counts)
+
+
+def _without_outliers(x: FloatArray, rows: IntArray, counts: IntArray) -> FloatArray:
+    """Move values to within ``_FAR`` robust standard deviations of the median of their program."""
+    several = counts[rows] > 2
+    if not several.any():
+        return x
+    medians = np.array([np.median(x[rows == row]) for row in range(len(counts))])[rows]
+    scale = 1.4826 * float(np.median(np.abs(x - medians)[several]))  # the standard deviation of normal noise
+    return x if scale == 0 else medians + np.clip(x - medians, -_FAR * scale, _FAR * scale)
 
 
 def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], side: float = -1.0) -> tuple[float, ...]:

@@ -84,9 +84,18 @@ def test_bounds_lie_on_the_worse_side() -> None:
     assert bounded(problem, (0.5, 0.5), (0.1, 0.2), 1.0) == pytest.approx((0.6, 0.3))
 
 
-def test_an_outlier_widens_what_is_known_of_its_program_most() -> None:
+def test_an_outlier_hides_no_program_and_blurs_no_other() -> None:
     rng = np.random.default_rng(5)
     values = {n: list(rng.normal(1.0, 0.01, size=6)) for n in range(1, 9)}
     values[3][2] = 10.0
     known = estimates(noisy_problem(), trials_of(values))
-    assert known[3].error[0] > 2 * max(known[n].error[0] for n in values if n != 3)
+    assert known[3].mean[0] == pytest.approx(1.0, abs=0.02)
+    assert max(each.error[0] for each in known.values()) < 0.02
+
+
+def test_a_machine_of_two_speeds_is_noise_and_no_outlier() -> None:
+    rng = np.random.default_rng(6)
+    values = {n: list(1.0 + 0.3 * (rng.random(30) < 0.4) + rng.normal(0, 0.05, size=30)) for n in range(1, 6)}
+    known = estimates(noisy_problem(), trials_of(values))
+    assert known[1].mean[0] == pytest.approx(np.mean(values[1]), abs=0.03)
+    assert known[1].error[0] == pytest.approx(0.15 / np.sqrt(30), rel=0.4)
