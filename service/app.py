@@ -20,11 +20,6 @@ from service import errors, openapi_schema
 from service.api import EVALUATOR_ROUTERS, OPEN, PROPOSER_ROUTERS, ROUTERS
 from service.authentication import Authenticator
 from service.commit_listener import listen_for_commits, log_listener_failure
-from service.dashboard.context import DashboardContext
-from service.dashboard.error_pages import ErrorPages
-from service.dashboard.pages import warm
-from service.dashboard.routes import OPEN as OPEN_PAGES
-from service.dashboard.routes import PAGES, PROPOSER_PAGES
 from service.dependencies import AppState, authorize, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
 from service.middleware.access_control import AccessControl
@@ -51,15 +46,20 @@ Listen = Callable[[Callable[[UUID], None]], Coroutine[Any, Any, None]]
 """Calls a function in the event loop with the id of every run that commits, until it is cancelled."""
 
 
-def create_app(settings: Settings, *, stores: Stores | None = None, listen: Listen | None = None) -> FastAPI:
-    """Return the application. It connects to the servers on startup, or uses given stores and commits."""
+def create_app(
+    settings: Settings, *, stores: Stores | None = None, listen: Listen | None = None, pages: bool = True
+) -> FastAPI:
+    """Return the application. It connects to the servers on startup, or uses given stores and commits.
+
+    Without ``pages`` it is the REST API alone, which a process imports in three quarters of the time.
+    """
     check_exposure(settings)
     metrics = ServiceMetrics()
     app = FastAPI(
         title="Speciate",
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
-        lifespan=partial(_lifespan, settings, metrics, stores, listen),
+        lifespan=partial(_lifespan, settings, metrics, stores, listen, pages),
         # FastAPI's documentation pages load scripts from another origin.
         docs_url=None,
         redoc_url=None,
@@ -67,14 +67,17 @@ def create_app(settings: Settings, *, stores: Stores | None = None, listen: List
         separate_input_output_schemas=False,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
-        routes=_routes(),
+        routes=_routes(pages),
     )
-    errors.install(app)
+    errors.install(app, with_redis=stores is None)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(StreamLimit)
     app.add_middleware(AccessControl, token=_text(settings.token), metrics_token=_text(settings.metrics_token))
-    app.add_middleware(ErrorPages)
+    if pages:
+        from service.dashboard.error_pages import ErrorPages
+
+        app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
     app.state.draining = threading.Event()
     app.add_middleware(ConnectionDrain)
@@ -84,14 +87,21 @@ def create_app(settings: Settings, *, stores: Stores | None = None, listen: List
 
 
 @cache
-def _routes() -> list[BaseRoute]:
+def _routes(pages: bool) -> list[BaseRoute]:
     """Return all routes. FastAPI analyses them when the first request arrives, which takes as long as 100 requests."""
+    open_to_all, reading, proposing = [*OPEN], [*ROUTERS], [*PROPOSER_ROUTERS]
+    if pages:
+        from service.dashboard import routes
+
+        open_to_all += routes.OPEN
+        reading += routes.PAGES
+        proposing += routes.PROPOSER_PAGES
     root = APIRouter(generate_unique_id_function=_operation_id)
-    for router in (*OPEN, *OPEN_PAGES):
+    for router in open_to_all:
         root.include_router(router)
-    for router in (*ROUTERS, *PAGES):
+    for router in reading:
         root.include_router(router, dependencies=[Depends(authorize)])
-    for router in (*PROPOSER_ROUTERS, *PROPOSER_PAGES):
+    for router in proposing:
         root.include_router(router, dependencies=[Depends(authorize_for(Scope.PROPOSE))])
     for router in EVALUATOR_ROUTERS:
         root.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
@@ -108,7 +118,7 @@ def _text(secret: SecretStr | None) -> str | None:
 
 @asynccontextmanager
 async def _lifespan(
-    settings: Settings, metrics: ServiceMetrics, opened: Stores | None, listen: Listen | None, app: FastAPI
+    settings: Settings, metrics: ServiceMetrics, opened: Stores | None, listen: Listen | None, pages: bool, app: FastAPI
 ) -> AsyncIterator[None]:
     stores = opened or open_stores(settings, statement_s=settings.statement_s)
     listen = listen or partial(listen_for_commits, _text(settings.redis_url) or "")
@@ -119,8 +129,15 @@ async def _lifespan(
     app.state.app_state = AppState(
         settings, stores, hub, authenticator, owners, metrics, Readiness(stores), seed_checks
     )
-    app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
-    hubs: tuple[StreamHub, ...] = (hub, dashboard.live)
+    hubs: list[StreamHub] = [hub]
+    if pages:
+        from service.dashboard.context import DashboardContext
+        from service.dashboard.pages import warm
+
+        app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
+        hubs.append(dashboard.live)
+        if opened is None:  # a process that also executes runs compiles only the templates that somebody looks at
+            asyncio.get_running_loop().run_in_executor(None, warm)
 
     def streams() -> int:
         return sum(each.streams for each in hubs)
@@ -142,8 +159,6 @@ async def _lifespan(
     )
     metrics.watch(installation)
     to_thread.current_default_thread_limiter().total_tokens = THREADS
-    if opened is None:  # a process that also executes runs compiles only the templates that somebody looks at
-        asyncio.get_running_loop().run_in_executor(None, warm)
     listener = asyncio.create_task(listen(wake), name="commits")
     listener.add_done_callback(log_listener_failure)
     rest = asyncio.create_task(_close_unused(stores, settings.rest_s), name="rest")

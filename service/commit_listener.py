@@ -8,9 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-import redis
-from redis.asyncio import Redis
-
+from speciate.messaging.client_library import redis
 from speciate.messaging.signals import COMMIT_CHANNEL
 
 _REDIS_RETRY_S: Final = 1.0
@@ -22,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> None:
     """Call ``wake`` with the id of every run that commits, until cancelled. Reconnects when Redis is unavailable."""
+    from redis.asyncio import Redis
+
     unavailable = False
     while True:
         try:

@@ -7,7 +7,6 @@ import math
 from http import HTTPStatus
 from typing import Any, Final
 
-import redis
 import sqlalchemy.exc
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +20,7 @@ from speciate.domain.errors import FieldError, InvalidInputError, RuleError, Spe
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.validation import place_of, validation_message
 from speciate.domain.values import Value
+from speciate.messaging.client_library import redis
 
 STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -49,11 +49,12 @@ _MAX_FIELD_ERRORS: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, *, with_redis: bool) -> None:
     app.add_exception_handler(SpeciateError, _domain_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(redis.RedisError, _redis_unavailable)
+    if with_redis:
+        app.add_exception_handler(redis.RedisError, _redis_unavailable)
     app.add_exception_handler(sqlalchemy.exc.TimeoutError, _overloaded)
     app.add_exception_handler(sqlalchemy.exc.DataError, _rejected_by_postgres)
     app.add_exception_handler(Exception, _unexpected)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import redis
 import sqlalchemy.exc
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import (
@@ -25,6 +24,7 @@ from sqlalchemy.pool import QueuePool
 
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
+from speciate.messaging.client_library import redis
 from speciate.messaging.presence import present_workers
 from speciate.ports.work import Queue, WorkKind
 from speciate.schema.runs import WorkerProcess

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import redis
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.messaging.client_library import redis
 from speciate.storage.database import check_version
 from speciate.storage.migrate import SchemaState, current_revision, schema_state
 from speciate.storage.stores import Stores

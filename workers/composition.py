@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Final
 
-import redis
-
 from evaluators.core_slots import CoreSlots
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.evaluator_factory import open_evaluator
@@ -18,6 +16,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations
+from speciate.messaging.client_library import redis
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import SeedChecks

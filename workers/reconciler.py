@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import redis
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from evaluators.evaluator_factory import open_environments
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
+from speciate.messaging.client_library import redis
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.ports.work import Queue
 from speciate.storage.declarations.campaigns import CampaignStore

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast
 from uuid import UUID
 
-import redis
 from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
@@ -18,6 +17,7 @@ from service.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.messaging.active import active_evaluations
+from speciate.messaging.client_library import redis
 from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.schema.declarations import TournamentRecord

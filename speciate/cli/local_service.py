@@ -63,6 +63,7 @@ PRELOADED: Final = (
     "cryptography.hazmat.primitives.kdf.hkdf",
     "kombu.transport.redis",
     "service.app",
+    "service.dashboard.routes",
     "service.http_protocol",
     "speciate.cli.serve",
     "speciate.http_server",

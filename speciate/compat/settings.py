@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from speciate.compat.folder import read_plain, refused
@@ -119,6 +118,8 @@ def _values_in(text: str) -> dict[str, Any]:
     Raises:
         UnreadableError: The text is not valid YAML, is not a table, or could expand to gigabytes.
     """
+    import yaml
+
     if len(text) > _MAX_CONFIG_CHARS:
         raise UnreadableError(f"is longer than {_MAX_CONFIG_CHARS} characters")
     try:

@@ -1,8 +1,12 @@
 """Errors of the embedded servers; each message contains the remedy."""
 
 from pathlib import Path
+from typing import Final
 
 from speciate.domain.errors import ConflictError, UnavailableError
+
+START_BYTES: Final = 64 << 20
+"""Free space that a start needs: most of it for a new cluster."""
 
 
 class EmbeddedServerError(UnavailableError):
@@ -14,6 +18,17 @@ class EmbeddedServerError(UnavailableError):
 
 class BinariesNotFoundError(EmbeddedServerError):
     """No searched place contains a usable server program."""
+
+
+class DiskFullError(EmbeddedServerError):
+    """PostgreSQL cannot start for lack of space."""
+
+    def __init__(self, data_dir: Path, free_bytes: int) -> None:
+        super().__init__(
+            f"the disk is full: {free_bytes >> 20} MiB are left for {data_dir}, and PostgreSQL needs about"
+            f" {START_BYTES >> 20} to start. What is stored there is kept: free space and repeat the command, or choose"
+            " another directory with --data-dir."
+        )
 
 
 class DataDirectoryBusyError(EmbeddedServerError, ConflictError):

@@ -11,7 +11,7 @@ from speciate.embedded import passwords, placement, postgres, valkey
 from speciate.embedded.account import server_account
 from speciate.embedded.binaries import find_postgres, find_valkey
 from speciate.embedded.endpoints import Endpoints
-from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.errors import START_BYTES, DataDirectoryBusyError, DiskFullError, EmbeddedServerError
 from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.processes import ChildStatus, GuardedProcesses
 
@@ -64,8 +64,12 @@ class EmbeddedServers:
             raise EmbeddedServerError(f"the servers on {self._data_dir} are already running")
         try:
             return self._start()
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, EmbeddedServerError | OSError) and not isinstance(error, DataDirectoryBusyError):
+                free = shutil.disk_usage(self._data_dir).free if self._data_dir.exists() else START_BYTES
+                if free < START_BYTES:
+                    raise DiskFullError(self._data_dir, free) from error
             raise
 
     def stop(self) -> None:

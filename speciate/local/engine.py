@@ -156,7 +156,7 @@ class _Engine:
         signals = worker.LocalSignals(own)
         stores = worker.open_local_stores(settings, signals)
         self._resources.callback(stores.close)
-        server = _ServerThread(create_app(settings, stores=stores, listen=_listener(signals)), sockets)
+        server = _ServerThread(create_app(settings, stores=stores, listen=_listener(signals), pages=dashboard), sockets)
         self._resources.callback(server.stop)
         local_worker = worker.LocalWorker(settings, stores, signals, sandbox)
         self._resources.callback(lambda: local_worker.stop(self._reason))

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Any, Final, cast
 from uuid import UUID
 
-import redis
 from sqlalchemy.exc import SQLAlchemyError
 
 from speciate import __version__
@@ -88,7 +87,7 @@ class _Tasks:
 
 
 def open_local_stores(settings: Settings, signals: LocalSignals) -> Stores:
-    messages = Messages(cast("redis.Redis", MemoryRedis()), cast("Any", _Tasks()), signals)
+    messages = Messages(cast("Any", MemoryRedis()), cast("Any", _Tasks()), signals)
     stores = open_stores(settings, messages=messages)
     return replace(stores, runs=LocalRunStore(stores.engine, adopt=signals.own.add))
 

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import Final, cast
 from uuid import UUID
 
-import redis
-
+from speciate.messaging.client_library import redis
 from speciate.ports.reporting import Progress, reporting_to
 from speciate.ports.work import Lease, WorkKind
 from speciate.schema.runs import ActiveEvaluation

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final, cast
 
-import redis
-
+from speciate.messaging.client_library import redis
 from speciate.schema.runs import WorkerProcess
 
 WORKER_KEY_PREFIX: Final = "speciate:worker:"

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-import redis
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import BaseModel, ConfigDict
 
 from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.errors import ConflictError, UnavailableError
+from speciate.messaging.client_library import redis
 from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.work import Queue
 from speciate.schema.candidates import CandidateDetail

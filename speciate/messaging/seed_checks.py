@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import redis
 from kombu.exceptions import OperationalError as BrokerError
 
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, missing_capabilities
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
 from speciate.domain.known_languages import LANGUAGE_PROGRAMS
 from speciate.domain.problem import Problem
+from speciate.messaging.client_library import redis
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Queue

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import redis
 from kombu.exceptions import OperationalError as BrokerError
 
+from speciate.messaging.client_library import redis
 from speciate.ports.work import Commit, WorkRef
 
 _log = logging.getLogger(__name__)

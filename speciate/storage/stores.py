@@ -7,12 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import redis
 import sqlalchemy as sa
-from redis.backoff import ExponentialBackoff
-from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
+from speciate.messaging.client_library import redis
 from speciate.messaging.signals import RedisSignals
 from speciate.ports.work import CommitListener
 from speciate.settings import Settings
@@ -150,6 +148,9 @@ def open_stores(
 
 
 def _open_messages(redis_url: str) -> Messages:
+    from redis.backoff import ExponentialBackoff
+    from redis.retry import Retry
+
     from speciate.messaging.broker import make_celery, send_work
 
     # Broken connections are retried, timeouts are not: requests and workers would wait for a frozen server repeatedly.

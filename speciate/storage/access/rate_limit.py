@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, cast
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from speciate.messaging.client_library import redis
+
+if TYPE_CHECKING:
+    from redis.commands.core import Script
 
 # Generic cell rate algorithm: the number is the time at which the requests so far end at the allowed rate; a burst is
 # how far it may lie in the future. KEYS: the client. ARGV: microseconds of a request and of the burst, 1 to count.
@@ -34,13 +36,23 @@ class RateLimiter:
     """Limits each client to ``rate`` requests per second, and ``burst`` at once."""
 
     def __init__(self, redis_url: str, *, rate: float, burst: int) -> None:
-        self._redis = redis.Redis.from_url(
-            redis_url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, retry=Retry(NoBackoff(), 0)
-        )
-        self._take = self._redis.register_script(_TAKE)
+        self._redis_url = redis_url
         self._request_us = 1e6 / rate
         self._burst_us = self._request_us * burst
         self._away_until = 0.0
+
+    @cached_property
+    def _redis(self) -> redis.Redis:
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        return redis.Redis.from_url(
+            self._redis_url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, retry=Retry(NoBackoff(), 0)
+        )
+
+    @cached_property
+    def _take(self) -> Script:
+        return self._redis.register_script(_TAKE)
 
     def wait_s(self, client: str, *, count: bool = True) -> float:
         """Return the seconds until a request of a client is allowed; 0 if it is now, or without Redis.
@@ -58,4 +70,5 @@ class RateLimiter:
             return 0.0
 
     def close(self) -> None:
-        self._redis.close()
+        if "_redis" in vars(self):
+            self._redis.close()

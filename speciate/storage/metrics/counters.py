@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
-import redis
+from speciate.messaging.client_library import redis
 
 _KEY: Final = "speciate:metrics"
 _POLICIES: Final = "speciate:metrics:policies"

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import redis
 import sqlalchemy as sa
 
 from speciate.embedded import EmbeddedServers, Endpoints, placement
-from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
+from speciate.embedded.errors import DataDirectoryBusyError, DiskFullError, EmbeddedServerError
 from speciate.messaging.broker import broker_url
 
 from .conftest import alive, descendants, wait_until_gone
@@ -52,6 +53,39 @@ def test_data_survive_a_restart_and_the_cache_does_not(fresh_dir: Path) -> None:
         assert execute(endpoints.database_url, "select n from kept") == 7
         with redis.Redis.from_url(endpoints.redis_url) as cache:
             assert cache.get("lost") is None
+
+
+@pytest.fixture
+def small_disk(fresh_dir: Path) -> Iterator[Path]:
+    """A disk of 160 MiB."""
+    disk = fresh_dir / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m,mode=711", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path) -> None:
+    data_dir, filling = small_disk / "data", small_disk / "filling"
+
+    def fill(left: int) -> None:
+        filling.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - left))
+
+    remedy = rf"disk is full: \d+ MiB are left for {data_dir}, .* free space and repeat the command"
+    fill(left=16 << 20)
+    with pytest.raises(DiskFullError, match=remedy):  # no room for a cluster
+        EmbeddedServers(data_dir).start()
+    filling.unlink()
+    with EmbeddedServers(data_dir) as servers:
+        execute(servers.start().database_url, "create table kept (n int)", "insert into kept values (7)")
+    fill(left=0)
+    with pytest.raises(DiskFullError, match=remedy):  # none for the files of a start
+        EmbeddedServers(data_dir).start()
+    filling.unlink()
+    with EmbeddedServers(data_dir) as servers:
+        assert execute(servers.start().database_url, "select n from kept") == 7
 
 
 def test_settings_are_durable_and_utf8(running: tuple[EmbeddedServers, Endpoints]) -> None:

@@ -174,7 +174,7 @@ def test_many_unknown_keys_are_rejected_quickly(route: type[StrictRoute], most: 
     async def nothing(body: _Empty) -> None: ...
 
     app = FastAPI()
-    errors.install(app)
+    errors.install(app, with_redis=False)
     app.include_router(router)
 
     async def ask(count: int) -> httpx.Response:
