@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.attacks.described import ask_everything
 from benchmarks.parts import CONSOLE, begin, show, spec
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade

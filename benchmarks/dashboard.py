@@ -23,7 +23,7 @@ from pydantic import SecretStr
 
 from benchmarks.figures import Figure, record
 from benchmarks.parts import show
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from service.metrics import InstallationCollector, ServiceMetrics
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.metrics import counters
 from speciate.storage.metrics.counters import WorkerCounters

@@ -15,7 +15,7 @@ from speciate.cli.local_service import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.embedded import ChildCommand
+from speciate.embedded.processes import ChildCommand
 from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores

@@ -290,7 +290,7 @@ _TABLES = ("candidates", "rollouts", "prompts", "events", "work", "elites", "cla
 
 def _show_sizes(settings: Settings) -> None:
     """Measure bytes a candidate, in tables and indexes and in the write-ahead log."""
-    from speciate.embedded import EmbeddedServers
+    from speciate.embedded.servers import EmbeddedServers
     from speciate.storage.migrate import upgrade
 
     with EmbeddedServers(settings.data_dir.with_name("sizes")) as servers:

@@ -52,7 +52,7 @@ def control_plane(settings: Settings) -> None:
 
 def sampling(settings: Settings) -> None:
     """Measure choosing a parent, from the work message to its program text, at 10³ and 10⁶ stored candidates."""
-    from speciate.embedded import EmbeddedServers
+    from speciate.embedded.servers import EmbeddedServers
     from speciate.storage.migrate import upgrade
 
     with EmbeddedServers(settings.data_dir.with_name("sampling")) as servers:

@@ -107,7 +107,7 @@ def _celery_runs(settings: Settings) -> Iterator[Figures]:
 
 
 def _loop_runs(settings: Settings) -> Iterator[Figures]:
-    from speciate.embedded import EmbeddedServers
+    from speciate.embedded.servers import EmbeddedServers
     from speciate.storage.migrate import upgrade
 
     with EmbeddedServers(settings.data_dir.with_name("loop")) as servers:

@@ -11,7 +11,7 @@ from benchmarks.figures import Figure, record
 from benchmarks.parts import show
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Entrant, Tournament
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 from speciate.runs.declarations import pin_tournament
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade

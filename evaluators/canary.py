@@ -17,8 +17,8 @@ from pathlib import Path
 from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
 from evaluators.local_folders import temporary_folder
-from evaluators.tiers import ZygotePool
 from evaluators.tiers.launch import hidden_files
+from evaluators.tiers.pool import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.limits import Limits

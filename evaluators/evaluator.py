@@ -17,6 +17,7 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.build_cache import BuildCache
 from evaluators.cases import evaluate_cases
 from evaluators.contained.tier_b import NAME as TIER_B
+from evaluators.contained.unsafe import NAME as UNSAFE
 from evaluators.data import evaluate_data
 from evaluators.environments import EnvironmentStore
 from evaluators.images.engine import engines, find_engine, require_engine
@@ -24,7 +25,8 @@ from evaluators.images.sandbox import ImageSandbox, ImageStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.scripted import evaluate_scripted
-from evaluators.tiers import TIERS, UNSAFE, ZygotePool
+from evaluators.tiers.launch import TIERS
+from evaluators.tiers.pool import ZygotePool
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.toolchains import Toolchains
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation

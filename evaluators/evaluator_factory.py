@@ -7,9 +7,10 @@ from pathlib import Path
 
 from evaluators.build_cache import BuildCache
 from evaluators.canary import TierProbe, probe_tier
+from evaluators.contained.unsafe import NAME as UNSAFE
 from evaluators.environments import EnvironmentStore
 from evaluators.evaluator import SandboxEvaluator
-from evaluators.tiers import TIERS, UNSAFE
+from evaluators.tiers.launch import TIERS
 from evaluators.toolchains import Toolchains
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 from speciate.settings import Settings

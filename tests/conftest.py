@@ -27,7 +27,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.evaluator_factory import open_evaluator
-from speciate.embedded import EmbeddedServers, Endpoints
+from speciate.embedded.endpoints import Endpoints
+from speciate.embedded.servers import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade

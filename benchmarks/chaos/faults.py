@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from benchmarks.chaos.fleet import SECOND, STANDBY, Fleet
-from speciate.embedded import EmbeddedServerError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.storage.stores import Stores
 
 KILL, RESTART, CHILD, FLUSH = "kill -9", "restart", "kill -9 of a pool process", "FLUSHALL"

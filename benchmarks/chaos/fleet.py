@@ -10,7 +10,7 @@ from signal import SIGKILL
 
 from speciate.cli.local_service import LocalService
 from speciate.cli.ports import find_free_port
-from speciate.embedded import ChildCommand, ChildStatus
+from speciate.embedded.processes import ChildCommand, ChildStatus
 from speciate.settings import Settings
 
 SECOND = "api-b"

@@ -31,7 +31,7 @@ from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
-from speciate.embedded import EmbeddedServerError
+from speciate.embedded.errors import EmbeddedServerError
 from speciate.policies.bundled import bundled_policies
 from speciate.schema.runs import RunRecord
 from speciate.settings import Settings

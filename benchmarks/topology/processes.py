@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.topology.compose import ROOT, compose, default_services, replicas
-from speciate.embedded import ChildCommand, EmbeddedServers, GuardedProcesses
+from speciate.embedded.processes import ChildCommand, GuardedProcesses
+from speciate.embedded.servers import EmbeddedServers
 
 LIMIT_S: Final = 240.0
 _CHECK_S: Final = 1.0

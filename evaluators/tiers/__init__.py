@@ -3,19 +3,3 @@
 A tier starts contained processes, stops them and removes what they left. It does not interpret messages, so a new tier
 needs no change in the worker.
 """
-
-from evaluators.contained.unsafe import NAME as UNSAFE
-from evaluators.tiers.launch import TIERS
-from evaluators.tiers.pool import ZygotePool
-from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage, Sandbox, SandboxedProcess
-
-__all__ = [
-    "TIERS",
-    "UNSAFE",
-    "ProcessRole",
-    "ProcessSpec",
-    "ResourceUsage",
-    "Sandbox",
-    "SandboxedProcess",
-    "ZygotePool",
-]

@@ -25,9 +25,11 @@ from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
-from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, Preload, make_data_dir
 from speciate.embedded.lock import require_no_holder
+from speciate.embedded.placement import make_data_dir
+from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses, Preload
 from speciate.embedded.secret_key import with_own_secret_key
+from speciate.embedded.servers import EmbeddedServers
 from speciate.local.ownership import FOLDER
 from speciate.local.servers import announce_servers, withdraw_servers
 from speciate.policies.bundled import checkpoints

@@ -103,7 +103,7 @@ def _print_isolation(service: LocalService, out: Console) -> None:
 
 
 def _supervise(service: LocalService, out: Console) -> None:
-    from speciate.embedded import EmbeddedServerError
+    from speciate.embedded.errors import EmbeddedServerError
 
     while True:
         time.sleep(_POLL_S)

@@ -57,7 +57,7 @@ def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
     ).exists():
         yield with_server_addresses(settings)
         return
-    from speciate.embedded import EmbeddedServers
+    from speciate.embedded.servers import EmbeddedServers
 
     with EmbeddedServers(settings.data_dir) as servers:
         endpoints = servers.start()

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from benchmarks.topology.compose import compose, default_services
 from benchmarks.topology.processes import Topology, has_nginx
-from speciate.embedded import GuardedProcesses
+from speciate.embedded.processes import GuardedProcesses
 from tests.support.http_server import serve_app, wait_for
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed (package nginx-light)")

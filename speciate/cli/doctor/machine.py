@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from evaluators.canary import probe_tier
 from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_toolchains
 from evaluators.features import kernel_features
-from evaluators.tiers import TIERS
+from evaluators.tiers.launch import TIERS
 from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check, secret_key_finding
 from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError

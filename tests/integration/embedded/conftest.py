@@ -20,7 +20,7 @@ WAIT_S = 60.0
 _PARENT = """
 import json, sys
 from pathlib import Path
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 servers = EmbeddedServers(Path(sys.argv[1]))
 endpoints = servers.start()
 pids = {name: status.pid for name, status in servers.poll().items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from speciate.cli.local_service import PRELOADED
-from speciate.embedded import ChildCommand, GuardedProcesses, Preload
+from speciate.embedded.processes import ChildCommand, GuardedProcesses, Preload
 
 from .conftest import wait_for, wait_until_gone
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 
 from .conftest import Parent, alive, kill_all, wait_for, wait_until_gone
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from speciate.embedded import ChildCommand, GuardedProcesses
 from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.processes import ChildCommand, GuardedProcesses
 
 from .conftest import CHECKOUT, alive, descendants, wait_for, wait_until_gone
 
@@ -164,7 +164,7 @@ def test_a_fork_that_holds_the_pipe_does_not_keep_the_children(tmp_path: Path) -
     script = """
 import os, sys, time
 from pathlib import Path
-from speciate.embedded import ChildCommand, GuardedProcesses
+from speciate.embedded.processes import ChildCommand, GuardedProcesses
 processes = GuardedProcesses()
 child = processes.start(ChildCommand("server", ["sleep", "60"], dict(os.environ), Path(sys.argv[1])))
 if (fork := os.fork()) == 0:

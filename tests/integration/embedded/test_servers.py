@@ -13,8 +13,10 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from speciate.embedded import EmbeddedServers, Endpoints, placement
+from speciate.embedded import placement
+from speciate.embedded.endpoints import Endpoints
 from speciate.embedded.errors import DataDirectoryBusyError, DiskFullError, EmbeddedServerError
+from speciate.embedded.servers import EmbeddedServers
 from speciate.messaging.broker import broker_url
 
 from .conftest import alive, descendants, wait_until_gone

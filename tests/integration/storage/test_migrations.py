@@ -13,7 +13,7 @@ from speciate import __version__
 from speciate.cli.local_service import LocalService
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
-from speciate.embedded import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers
 from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings

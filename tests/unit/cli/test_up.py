@@ -8,8 +8,9 @@ from typing import get_args
 
 import pytest
 
+from evaluators.contained.unsafe import NAME as UNSAFE
 from evaluators.evaluator_factory import AUTO
-from evaluators.tiers import TIERS, UNSAFE
+from evaluators.tiers.launch import TIERS
 from speciate.cli import local_service
 from speciate.cli.errors import ExitCode
 from speciate.cli.local_service import LocalService

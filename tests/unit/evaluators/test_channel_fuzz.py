@@ -12,7 +12,7 @@ from evaluators.candidate_process import LOADING, CandidateProcess
 from evaluators.channel import FrameReader, encode
 from evaluators.contained.untrusted import FrameError
 from evaluators.session import SessionEndedError
-from evaluators.tiers import ResourceUsage
+from evaluators.tiers.sandbox import ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.problem import Problem
 

@@ -9,7 +9,7 @@ import pytest
 
 from evaluators.contained.kernel import LOW_FDS
 from evaluators.evaluator import SandboxEvaluator
-from evaluators.tiers import ZygotePool
+from evaluators.tiers.pool import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from evaluators.tiers import ProcessRole, ProcessSpec, ZygotePool
-from evaluators.tiers.pool import MAX_ZYGOTES
+from evaluators.tiers.pool import MAX_ZYGOTES, ZygotePool
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.limits import Limits
 

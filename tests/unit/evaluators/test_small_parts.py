@@ -20,7 +20,7 @@ from evaluators.limits import rlimits
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.session import EndReason, SessionEndedError, TimeAllowance
 from evaluators.text import Tail, sanitize, short_json
-from evaluators.tiers import ResourceUsage
+from evaluators.tiers.sandbox import ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.candidate import FailureKind
 from speciate.domain.limits import Limits
