@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from speciate.evolution.call import evolve, evolve_async
+    from speciate.evolution.call import estimate, evolve, evolve_async
 
-__all__ = ["__version__", "evolve", "evolve_async"]
+__all__ = ["__version__", "estimate", "evolve", "evolve_async"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Import a function at its first use."""
-    if name not in ("evolve", "evolve_async"):
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from speciate.evolution import call
 

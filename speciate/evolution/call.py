@@ -1,4 +1,4 @@
-"""``speciate.evolve`` and ``speciate.evolve_async``."""
+"""``speciate.evolve``, ``speciate.evolve_async`` and ``speciate.estimate``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.evolution.progress import Show, showing
 from speciate.evolution.result import Result, result_of, stopped
 from speciate.evolution.task import Evolution, Task, evolving
+from speciate.schema.estimates import RunEstimate
 from speciate.settings import load_settings
 
 _REFRESH_S: Final = 0.25
@@ -43,6 +44,7 @@ def evolve(
     dashboard: bool = False,
     progress: bool = True,
     new: bool = False,
+    confirm: Callable[[RunEstimate], None] | None = None,
     **spec: Any,
 ) -> Result:
     """Search for a better program, and return the best one found.
@@ -79,6 +81,8 @@ def evolve(
         dashboard: Serve the dashboard meanwhile.
         progress: Show progress.
         new: Start anew even if a run with the same arguments is paused.
+        confirm: Called with an estimate of calls, tokens and dollars before a new run starts; an error that it raises
+            prevents the start.
         spec: Further fields of ``speciate.domain.run.RunSpec``: ``strategy``, ``strategy_options``, ``lanes``, …
 
     Raises:
@@ -100,6 +104,7 @@ def evolve(
         agents=_listed(agent),
         spec={"budget": budget, "seed": seed, **spec},
         anew=new,
+        confirm=confirm,
     )
     with (
         evolving(task, load_settings(data_dir=data_dir, url=url), dashboard=dashboard) as evolution,
@@ -107,6 +112,27 @@ def evolve(
     ):
         _follow(evolution, show, task.check)
         return result_of(evolution)
+
+
+class _EstimatedError(Exception):
+    def __init__(self, estimate: RunEstimate) -> None:
+        self.estimate = estimate
+
+
+def estimate(*args: Any, **options: Any) -> RunEstimate:
+    """Return what ``evolve`` would spend with the same arguments, each amount with a range, and start nothing.
+
+    It scores the seed program, and asks no model.
+    """
+
+    def stop(found: RunEstimate) -> None:
+        raise _EstimatedError(found)
+
+    try:
+        evolve(*args, **{**options, "new": True, "confirm": stop})
+    except _EstimatedError as stopped_by:
+        return stopped_by.estimate
+    raise AssertionError("a new run starts without confirmation")
 
 
 async def evolve_async(*args: Any, **options: Any) -> Result:

@@ -19,7 +19,9 @@ import pytest
 import speciate
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.functions import LoadedCandidate
+from speciate.local.engine import local_client
 from speciate.problems.loader import known_problems
+from speciate.settings import load_settings
 
 PROGRAM = "# EVOLVE-BLOCK-START\ndef solve():\n    return 0.4\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = """
@@ -82,6 +84,7 @@ def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task
     only = command(data_dir, task, *arguments)
     output, notes = only.communicate(timeout=120)
     assert (only.returncode, len(output.splitlines())) == (0, 1), notes
+    assert "Nothing was started" in notes
     estimate = json.loads(output)
     assert estimate["evaluations"] == {"low": 8, "expected": 8, "high": 8}
     started = command(data_dir, task, *arguments, "--yes")
@@ -163,11 +166,12 @@ def test_the_notebook_runs(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(names["result"].history) == 40
 
 
-def test_an_estimate_starts_nothing(data_dir: Path, task: Path) -> None:
-    process = command(data_dir, task, "initial_program.py", "evaluator.py", "-n", "9", "--estimate", "--json")
-    output, notes = process.communicate(timeout=120)
-    assert json.loads(output)["evaluations"]["expected"] == 9
-    assert "Nothing was started" in notes
+def test_a_call_estimates_and_starts_nothing(data_dir: Path, task: Path) -> None:
+    estimate = speciate.estimate(task, evaluations=9, data_dir=data_dir)
+    assert (estimate.evaluations.low, estimate.evaluations.high) == (9, 9)
+    assert estimate.dollars is None
+    with local_client(load_settings(data_dir=data_dir), warm=False) as client:
+        assert all(run.record.spec.budget.evaluations != 9 for run in client.runs.list(group="all"))
 
 
 def test_run_takes_a_directory(data_dir: Path, task: Path) -> None:
