@@ -25,7 +25,7 @@ from speciate.cli.common import (
 from speciate.cli.model_options import add_options
 from speciate.cli.providers import contact, key_from_environment, noted_preset, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
-from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
 from speciate.domain.merging import merged
 from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG
@@ -256,7 +256,7 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(version)
         return
-    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served"})
+    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served", "probe"})
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": version.name, "id": version.id, "digest": version.digest}
@@ -294,6 +294,58 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     else:
         output.print_line(f"{name} {contact(answer)}.")
         output.print_fields(answer.items())
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "speciate policies verify qwen", "speciate policies verify http://127.0.0.1:8000/v1 --checkpoint ./maze-vpo-0"
+    ),
+)
+def verify(
+    ctx: typer.Context,
+    endpoint: Annotated[str, typer.Argument(metavar="URL|POLICY", help="Address of an endpoint, or a policy.")],
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Output directory of `speciate train`, to compare an address with.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model or adapter name at the address.", show_default="the directory's name")
+    ] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with the key of the address.")] = None,
+) -> None:
+    """Verify by log-probabilities that an endpoint samples from the trained weights.
+
+    The trainer stores how the trained weights and their base continue a few prompts. An address needs no service.
+    """
+    if not endpoint.startswith(("http://", "https://")):
+        with client(ctx) as service:
+            _require_probe(service.policies.get(endpoint).definition, endpoint)
+        ping(ctx, endpoint)
+        return
+    if checkpoint is None:
+        raise InvalidInputError("an address needs the directory to compare with.", remedy="Pass --checkpoint DIR.")
+    from speciate.policies.manifest import policy_of
+    from speciate.policies.openai_compatible import OpenAICompatible
+    from speciate.policies.verification import Verdict
+
+    policy = policy_of(checkpoint, "verified", base_url=endpoint)
+    _require_probe(policy, str(checkpoint))
+    changes = drop_none(model=model, api_key_env=api_key_env)
+    with OpenAICompatible(policy.model_copy(update=changes)) as sampled:
+        identity = sampled.checked()
+        if identity is None or identity.verification is None:
+            raise PolicyUnavailableError(f"{endpoint} reports no log-probabilities for /completions.")
+        output.print_line(f"{endpoint} answers with {identity.verification.said}.")
+        if identity.verification.verdict is Verdict.UNCHANGED:
+            raise typer.Exit(1)
+
+
+def _require_probe(policy: Policy, where: str) -> None:
+    if policy.probe is None:
+        raise InvalidInputError(
+            f"{where} stores no log-probabilities to compare with.",
+            remedy="`speciate train` stores them in the manifest; register the policy with --checkpoint DIR.",
+        )
 
 
 def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, PolicyVersion]]:

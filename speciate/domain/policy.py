@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.documented import Flag
 from speciate.domain.learning import Lineage
+from speciate.domain.probe import Probe
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
 EXTERNAL: Final = "external"
@@ -152,7 +153,7 @@ class Policy(Value):
     """A policy as it was registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage", "prompt_style"}
+        {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage", "prompt_style", "probe"}
     )
 
     slug: Slug
@@ -177,6 +178,8 @@ class Policy(Value):
     """Training of which it is a checkpoint, if known."""
     lineage: Lineage | None = None
     """Origin, if a run learned it."""
+    probe: Probe | None = None
+    """Log-probabilities that verify what its endpoint samples from; None if its training stored none."""
     served: ServedWeights | None = None
     """Weights that its endpoint reported at registration; None if unknown."""
     prompt_format: PromptFormat = PromptFormat.CHAT

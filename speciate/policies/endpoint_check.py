@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from speciate.domain.policy import Policy, PromptFormat
+from speciate.domain.probe import Probe
 from speciate.domain.suggestions import nearest
 from speciate.policies.guides import MALFORMED, constraint
 from speciate.policies.http_endpoint import HttpEndpoint, TransientError
@@ -15,6 +18,7 @@ from speciate.policies.numbers import read_number, sum_of_counts
 from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.policies.openai_wire import EndpointMismatchError, ModelCard, error_message, model_cards, path_of
 from speciate.policies.providers import provider_at
+from speciate.policies.verification import Verdict, Verification, verify
 from speciate.prompts.text import bounded, printable
 
 Send = Callable[[str, str, Mapping[str, Any] | None], tuple[int, bytes]]
@@ -36,6 +40,7 @@ class EndpointCheck:
         self._policy, self._model = policy, policy.model or ""
         self._options, self._endpoint = options, endpoint
         self._guide_checked = False
+        self._verification: Verification | None = None
 
     def run(self) -> WeightsIdentity:
         """Return the identity of the served model; load the policy's adapter if its path is known.
@@ -68,7 +73,28 @@ class EndpointCheck:
         if self._options.guide is not None and not self._guide_checked:
             self._check_guide()
             self._guide_checked = True
-        return identity
+        if self._policy.probe is not None and self._verification is None:
+            self._verification = self._verified(self._policy.probe, card, cards)
+        return replace(identity, verification=self._verification)
+
+    def _verified(self, probe: Probe, card: ModelCard, cards: Sequence[ModelCard]) -> Verification | None:
+        """Verify by its answers what the endpoint samples from."""
+        root = card.parent or self._options.base_model
+        related = [other.id for other in cards if root and root in (other.id, other.parent) and other.id != card.id]
+        verification = verify(probe, self._model, related, self._complete)
+        if verification is not None and verification.verdict not in (Verdict.OK, Verdict.UNCHANGED):
+            raise EndpointMismatchError(
+                f"{self._model} answers with {verification.said}", verification.verdict.value[1]
+            )
+        return verification
+
+    def _complete(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        status, answer = self._endpoint.query("POST", "completions", self._options.apply(body))
+        try:
+            response = json.loads(answer) if status == 200 else None
+        except (ValueError, RecursionError):
+            return None
+        return response if isinstance(response, dict) else None
 
     def _load_command(self) -> str:
         provider = provider_at(self._policy.base_url or "")

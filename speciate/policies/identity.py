@@ -19,6 +19,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.policies.manifest import WEIGHTS, weights_digest
 from speciate.policies.openai_wire import EndpointMismatchError, ModelCard
+from speciate.policies.verification import Verification
 from speciate.settings import is_loopback
 
 _MOST_READ_BYTES: Final = 8 << 30
@@ -32,6 +33,8 @@ class WeightsIdentity:
     digest: str | None
     """SHA-256 of the policy's own weights (an adapter's for an adapter); None if unknown."""
     served: ServedWeights
+    verification: Verification | None = None
+    """What its answers say; None if the policy has no probe, or the endpoint reports no log-probabilities."""
 
 
 def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, PromptFormat, PromptStyle, Sampling, Training
+from speciate.domain.probe import Probe
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Value, digest_of
 
@@ -45,6 +46,8 @@ class Manifest(Value):
     """SHA-256 of the initial weights; None if they were random."""
     warm_up: dict[str, JsonValue] = Field(default_factory=dict)
     """Supervised warm-up of the initial weights: updates, share of readable slots at its end, gate, and its base."""
+    probe: Probe | None = None
+    """Log-probabilities under base and trained weights, which verify an endpoint."""
     data_digest: str = ""
     """SHA-256 of the definitions of the training problems."""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -113,6 +116,7 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
         training_method=manifest.method,
         checkpoint_digest=weights_digest(folder),
         training=_training(manifest) if manifest.metrics else None,
+        probe=manifest.probe,
         prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,

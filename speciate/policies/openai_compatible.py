@@ -121,16 +121,19 @@ class OpenAICompatible:
         return [future.result() for future in futures]
 
     def ping(self) -> str:
-        identity = self._checked()
+        identity = self.checked()
         if identity is None:
             return f"{self._endpoint.place} is not checked"
         weights = "" if identity.digest is None else f", weights {identity.digest[:12]}"
         if identity.served.digest_from is DigestFrom.DECLARED:
             weights += " as declared"
+        if self._policy.probe is not None:
+            seen = identity.verification
+            weights += "; its answers have no log-probabilities" if seen is None else f"; it answers with {seen.said}"
         return f"{self._endpoint.place} serves {self._model}{weights}"
 
     def identify(self) -> Policy:
-        identity = self._checked()
+        identity = self.checked()
         if identity is None:
             return self._policy
         served = identity.served if identity.served != ServedWeights() else None
@@ -139,7 +142,8 @@ class OpenAICompatible:
     def revalidate(self) -> None:
         self._check_due_at = 0.0
 
-    def _checked(self) -> WeightsIdentity | None:
+    def checked(self) -> WeightsIdentity | None:
+        """Check the endpoint; return the identity of its weights, or None if the policy is not to be checked."""
         if not self._options.check:
             return None
         try:

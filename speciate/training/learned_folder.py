@@ -171,5 +171,6 @@ def _manifest(task: LearningTask, weights: Weights) -> Manifest:
             "base_digest": task.base.checkpoint_digest,
             "versions": library_versions(),
             "metrics": (),
+            "probe": None,
         }
     )

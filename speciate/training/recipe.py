@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.probe import Probe
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
@@ -31,6 +32,7 @@ from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
 from speciate.training.diagnosis import RewardDiagnosis
 from speciate.training.models import library_versions, load_model, lora_config, writing
+from speciate.training.probe import trace
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
 from speciate.training.trainer import VectorTrainer, token_bytes, trl_arguments
@@ -153,6 +155,8 @@ def train_policy(
         watch = _ProgressCallback(config, progress)
         trainer = new_trainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
         last = last_checkpoint(folder)
+        prompts = trainer.probe_prompts()
+        before = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
         if last is not None:
             trainer.restore(last)
         try:
@@ -167,13 +171,15 @@ def train_policy(
         if not trainer.is_world_process_zero():
             return
         history = training_curve(trainer.state.log_history)
+        after = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
         with writing(folder):
             trainer.save_model(str(folder))
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
         manifest = _manifest(task, config, identity, history)
-        write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base)}))
+        probe = Probe(prompts=tuple(prompts), trained=after, base=before)
+        write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base), "probe": probe}))
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)

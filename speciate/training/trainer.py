@@ -49,6 +49,8 @@ from speciate.training.run_files import read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 
+_PROBES: Final = 4
+"""Prompts by which an endpoint is verified."""
 _BETWEEN: Final = 32
 """Tokens for what a scaffold writes between two answers, beyond the limit of completions."""
 HOOKS: Final = {
@@ -172,6 +174,13 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         _, ids, _, completions, *_ = self._generate([row["prompt"] for row in rows])
         read = [self._answers(*one) for one in zip(rows, completions, ids, strict=True)]
         return [read[i : i + self.num_generations] for i in range(0, len(rows), self.num_generations)]
+
+    def probe_prompts(self) -> list[str]:
+        """Return a few prompts, always the same ones, without using the training's random numbers."""
+        rng, self.rng = self.rng, np.random.default_rng(0)
+        rows = [self.row(index) for index in range(min(_PROBES, len(self.problems)))]
+        self.rng = rng
+        return [str(row["prompt"]) for row in rows]
 
     def row(self, index: int, parent: Individual | None = None) -> dict[str, Any]:
         """Return problem, parent, policy, prompt and its opening: one row of a batch."""

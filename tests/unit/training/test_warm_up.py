@@ -95,7 +95,14 @@ def test_a_warm_up_ends_at_its_gate_and_says_so(base, warmed, tmp_path):
     with pytest.raises(ConflictError, match="other choices"):
         warm_up(TASK, replace(CONFIG, seed=1), base, warmed)
     train_policy(TASK, CONFIG, warmed, tmp_path / "policy")
-    assert read_manifest(tmp_path / "policy").warm_up == record
+    trained = read_manifest(tmp_path / "policy")
+    assert trained.warm_up == record
+    with serve_app(create_app({"policy": tmp_path / "policy"})) as url:
+        policy = policy_of(tmp_path / "policy", "policy", base_url=f"{url}/v1")
+        assert policy.probe == trained.probe
+        with build_client(policy) as client:
+            assert "it answers with" in client.ping()
+    assert len(trained.probe.prompts) == 4
 
 
 def test_a_served_policy_writes_sets_as_its_manifest_says(warmed):
