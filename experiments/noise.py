@@ -26,7 +26,7 @@ from experiments.arena.searches import prepare
 from experiments.arena.simulation import Job, simulated
 from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
@@ -46,7 +46,7 @@ KNOWN, MAXIMUM = "what is known", "keep the maximum"
 _SHARED: Final = 0.5
 """Part of the noise's variance that follows from the seed of the evaluation alone, as of a random workload."""
 _SLOW, _SLOW_SHARE = 1.3, 0.2
-_FALSE: Final = 0.05
+_FALSE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Result:
 
     @property
     def is_false(self) -> bool:
-        """True if a program that the search evaluated is better by more than a twentieth of the gain."""
-        return self.best - self.value > _FALSE * (self.best - self.start)
+        """True if a program that the search evaluated is better by more than a hundredth of the range."""
+        return self.best - self.value > _FALSE
 
 
 def wall_time_problem() -> Problem:
@@ -159,7 +159,9 @@ class NoisyEvaluator:
                 np.array(exact.rewards) * np.exp(2 * self._level * noise) * (_SLOW if machine < _SLOW_SHARE else 1.0)
             )
         else:
-            measured = np.array(exact.rewards) + self._level * np.array(self._problem.space.widths) * noise
+            roles = [objective.role is ObjectiveRole.OBJECTIVE for objective in self._problem.objectives]
+            widths = np.array(self._problem.space.widths) * roles
+            measured = np.array(exact.rewards) + self._level * widths * noise
         return replace(exact, rewards=tuple(measured.tolist()))
 
 

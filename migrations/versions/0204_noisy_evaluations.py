@@ -24,16 +24,9 @@ def upgrade() -> None:
     op.add_column("elites", sa.Column("evaluations", sa.Integer))
     op.add_column("run_progress", sa.Column("trials", pg.JSONB, nullable=False, server_default="{}"))
     op.add_column("run_progress", sa.Column("final", pg.JSONB, nullable=False, server_default="{}"))
-    op.create_index(
-        "ix_candidates_repeat",
-        "candidates",
-        ["run_id", "duplicate_of"],
-        postgresql_where=sa.text("duplicate_of IS NOT NULL"),
-    )
 
 
 def downgrade() -> None:
-    op.drop_index("ix_candidates_repeat", "candidates")
     for table, names in {
         "run_progress": ("final", "trials"),
         "elites": ("evaluations", "error"),

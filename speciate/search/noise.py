@@ -135,11 +135,14 @@ def _without_outliers(x: FloatArray, rows: IntArray, counts: IntArray) -> FloatA
 
 
 def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], side: float = -1.0) -> tuple[float, ...]:
-    """Return the bound of raw rewards on the worse side (or the better one, with ``side`` = 1), shape (d,)."""
+    """Return the bound of raw rewards on the worse side (or the better one, with ``side`` = 1), shape (d,).
+
+    Constraints and records have their means: a program on the limit of a constraint would never count as feasible.
+    """
     bounds = []
     for objective, value, deviation in zip(problem.objectives, mean, error, strict=True):
         up = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
-        moved = 0.0 if objective.role is ObjectiveRole.RECORD else side * up * _DEVIATIONS * deviation
+        moved = side * up * _DEVIATIONS * deviation if objective.role is ObjectiveRole.OBJECTIVE else 0.0
         bounds.append(value + moved)
     return tuple(bounds)
 
@@ -147,8 +150,8 @@ def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], sid
 def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) -> Selection | None:
     """Return the elite to evaluate again, or None if a new program is worth more; ``rng`` draws three numbers.
 
-    The archive holds the bounds of ``revise``. Programs are compared under the declared weights (even ones without), or
-    half of the time under a trade-off, since a specialist matters as much as the best on the whole.
+    The archive holds the bounds of ``revise``. Programs are compared under the declared weights. Without any, even ones
+    and trade-offs take turns, since a specialist matters as much as the best on the whole.
     """
     if not view.problem.is_noisy:
         return None
@@ -162,7 +165,7 @@ def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) ->
         return None
     space = view.problem.space.widened(table.rewards)
     weights = np.array(view.problem.weight_vector or np.full(len(space.selected), 1 / len(space.selected)))
-    if kind < 0.5:
+    if view.problem.weights is None and kind < 0.5:
         lattice = trade_offs(len(space.selected))
         weights = lattice[int(2 * kind * len(lattice))]
     bounds, errors = table.rewards[rows], table.errors[rows]
@@ -174,7 +177,9 @@ def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) ->
     seed = view.seed_rewards
     begun = float(worst.min() if seed is None else (space.normalise([seed]) @ weights).item())
     latest = view.latest()
-    usual = max(float(worst.max()) - begun, 0.0) / max(latest[0].number if latest else 1, 1)
+    # What was not noticed yet may be as large as the error of the leader.
+    gained = max(float(worst.max()) - begun, 0.0) + float(deviations[worst.argmax()])
+    usual = gained / max(latest[0].number if latest else 1, 1)
     best = int(gains.argmax())
     return Selection(PolicyRole.REPEAT, island, (int(numbers[best]),)) if gains[best] > usual else None
 

@@ -76,7 +76,7 @@ def client_for(policy: Policy) -> object:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_noisy_run_spends_its_budget_and_repeats_what_decides(strategy: str) -> None:
-    evaluator = NoisyToy(0.5)
+    evaluator = NoisyToy(2.0)
     _, run = noisy_run(toy_spec(60, strategy=strategy, seed=3), evaluator)
     assert (run.progress.state, run.progress.evaluations) == (RunState.COMPLETED, 60)
     repeats = [c for c in run.candidates.values() if c.proposal.role is PolicyRole.REPEAT]
@@ -91,7 +91,7 @@ def test_a_noisy_run_spends_its_budget_and_repeats_what_decides(strategy: str) -
 
 
 def test_all_programs_share_the_seed_of_each_trial() -> None:
-    evaluator = NoisyToy(0.5)
+    evaluator = NoisyToy(2.0)
     _, run = noisy_run(toy_spec(60, seed=1), evaluator)
     new = {c.proposal.program for c in run.candidates.values() if c.duplicate_of is None}
     assert len({evaluator.seeds[program][0] for program in new if program in evaluator.seeds}) == 1
@@ -157,8 +157,8 @@ def test_both_stores_give_the_same_events(stores: Stores, strategy: str) -> None
     commit = harness.begin(noisy_problem(), spec)
     queue = LocalQueue()
     queue.committed(commit)
-    drain(WorkExecutor(harness.work, queue, NoisyToy(0.5), client_for), queue)
-    _, run = noisy_run(spec, NoisyToy(0.5))
+    drain(WorkExecutor(harness.work, queue, NoisyToy(2.0), client_for), queue)
+    _, run = noisy_run(spec, NoisyToy(2.0))
     stored = harness.events(commit.run_id)
     assert [event.kind for event in stored] == [event.kind for event in run.events]
     evaluated = EventKind.BATCH_EVALUATED

@@ -96,7 +96,6 @@ candidates = sa.Table(
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
     sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
-    sa.Index("ix_candidates_repeat", "run_id", "duplicate_of", postgresql_where=sa.text("duplicate_of IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
 )
 

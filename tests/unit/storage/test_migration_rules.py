@@ -112,6 +112,7 @@ _DIGESTS = {
     "0201_repeats_and_sources.py": "a5a54bf46de9575e",
     "0202_estimated_tokens.py": "1ccc7ba86219489a",
     "0203_estimates.py": "0a92a3a187690504",
+    "0204_noisy_evaluations.py": "191b03d3160f8a0d",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
