@@ -22,7 +22,9 @@ from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
 from service.dashboard.parameters import RunIdDep, Word
 from speciate.domain.diagnosis import Fault
+from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.schema.candidates import AdviceRecord, ArchiveCell, CandidateDetail, RolloutDetail
@@ -145,10 +147,15 @@ class RunView:
 
     @cached_property
     def seed(self) -> dict[str, float]:
-        """Rewards of candidate 1 by objective, if it is a seed program; else empty."""
-        columns, names = self.population.columns, self.problem.space.names
-        rows = (columns.seed & columns.scored & (columns.number == 1)).nonzero()[0]
-        return dict(zip(names, columns.rewards[rows[0]].tolist(), strict=True)) if len(rows) else {}
+        """Rewards of candidate 1 if it is a seed program; else empty.
+
+        Not from ``population``, which takes long to read: the first part of the page waits for this.
+        """
+        try:
+            first = self.candidate(1)
+        except NotFoundError:
+            return {}
+        return first.rewards or {} if first.role is PolicyRole.SEED else {}
 
     @property
     def decides(self) -> str:

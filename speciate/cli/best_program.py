@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli.export import replaced_file
-from speciate.cli.output import format_number, format_rewards, print_fields, sanitize
+from speciate.cli.output import format_number, print_fields, sanitize
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
-from speciate.domain.policy import PolicyRole
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from speciate.client import Client, RunHandle
-    from speciate.domain.objective import Objective
     from speciate.schema.candidates import CandidateDetail
     from speciate.schema.problems import ProblemVersion
-    from speciate.schema.runs import RankedCandidate
+    from speciate.schema.runs import RankedCandidate, RunRecord
 
 FACTS: Final = "best.json"
 """File with the facts; its field ``run`` distinguishes the directories of different runs."""
@@ -131,7 +128,7 @@ class BestProgram:
         """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
         print_fields(
             (
-                *best_fields(self.run, self.problem.definition.objectives),
+                *best_fields(self.run),
                 ("written to", written),
                 ("page", self.run.url if page else None),
             ),
@@ -139,20 +136,19 @@ class BestProgram:
         )
 
 
-def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[str, str | None]]:
+def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
     record = run.record
     best = record.best
     if best is None:
         return []
-    seed, front = seed_rewards(run), len(run.front())
+    front, seed = len(run.front()), any(each.seed is not None for each in record.best_rewards)
     name = f"candidate {best.number:,}"
     if seed and best.number <= max(record.seeds, 1):
         nothing = "nothing better was found" if record.state.ended else "nothing better so far"
         name += f", {'a given' if record.seeds else 'the'} seed program: {nothing}"
-        seed = {}
     return [
         ("best", name),
-        ("rewards", compared_rewards(best.rewards, seed, objectives)),
+        ("rewards", _rewards(record, best)),
         ("95 % interval", _interval(best)),
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
@@ -168,24 +164,13 @@ def _interval(best: RankedCandidate) -> str | None:
     return f"{margins}, from {best.evaluations} evaluations after the end"
 
 
-def compared_rewards(rewards: dict[str, float], seed: dict[str, float], objectives: Sequence[Objective]) -> str:
-    if len(objectives) <= _MOST_COMPARED:
-        return ", ".join(each.against_seed(rewards[each.name], seed.get(each.name)) for each in objectives)
-    verdicts = Counter(each.verdict(rewards[each.name], seed[each.name]) for each in objectives) if seed else {}
-    counts = [f"{verdicts[word]:,} {word}" for word in ("better", "worse", "equal") if word in verdicts]
-    than = f"  (beside the seed's: {', '.join(counts)})" if counts else ""
-    return format_rewards(rewards) + than
-
-
-def seed_rewards(run: RunHandle) -> dict[str, float]:
-    """Return the rewards of the run's first seed program; empty without one, or before they are recorded."""
-    if run.record.evaluated == 0:
-        return {}
-    try:
-        first = run.candidate(1)
-    except NotFoundError:  # candidates are booked in the order in which their batches finish
-        return {}
-    return first.rewards or {} if first.role is PolicyRole.SEED else {}
+def _rewards(record: RunRecord, best: RankedCandidate) -> str:
+    """Return the rewards of the best candidate: objectives beside the seed program's, then records; at most twelve."""
+    compared = {each.objective: str(each) for each in record.best_rewards}
+    others = (f"{name} {short_number(value)}" for name, value in best.rewards.items() if name not in compared)
+    texts = [*compared.values(), *others]
+    more = len(texts) - _MOST_COMPARED
+    return ", ".join(texts[:_MOST_COMPARED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def find_best_program(service: Client, run: RunHandle) -> BestProgram:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from errno import ENOSPC
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -75,12 +74,6 @@ class CommandGroup(TyperGroup):
         except SpeciateError as error:
             print_error(error)
             raise typer.Exit(exit_code(error)) from None
-        except OSError as error:
-            if error.errno != ENOSPC:
-                raise
-            where = f" of {error.filename}" if error.filename else ""
-            print_note(f"error: the disk{where} is full. Free space and repeat the command; results of runs are kept.")
-            raise typer.Exit(ExitCode.FAILED) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from speciate.domain.numbers import distinct_numbers, short_number
 from speciate.domain.values import Finite, Identifier, Value
 
 
@@ -104,13 +103,3 @@ class Objective(Value):
         if value == seed:
             return "equal"
         return "better" if (value > seed) == (self.direction is Direction.MAXIMIZE) else "worse"
-
-    def against_seed(self, value: float, seed: float | None) -> str:
-        """Return a reward with its name, and how it compares with that of the seed program, if that has one."""
-        verdict = "" if seed is None else self.verdict(value, seed)
-        if seed is None or not verdict:
-            return f"{self.directed} {short_number(value)}"
-        text, seed_text = distinct_numbers(value, seed)
-        if verdict == "equal":
-            return f"{self.directed} {text} (equal to the seed's)"
-        return f"{self.directed} {text} ({verdict} than the seed's {seed_text})"

@@ -72,14 +72,9 @@ class Result:
         return write(files, Path(directory))[0]
 
     def __repr__(self) -> str:
-        best = "nothing feasible" if self._best is None else self.problem_line()
+        best = "nothing feasible" if self._best is None else ", ".join(map(str, self.run.best_rewards))
         state = self.run.state.value + (f": {self.run.cause}" if self.run.cause else "")
         return f"<{self.run.problem}, {state}, {self.run.spent.evaluations:,} evaluations: {best}>"
-
-    def problem_line(self) -> str:
-        """Return the best rewards beside the seed's on one line."""
-        rewards = (self.run.best or self.best).rewards or {}
-        return ", ".join(o.against_seed(rewards[o.name], self.seed.get(o.name)) for o in self.problem.space.selected)
 
     def _repr_html_(self) -> str:
         head = f"<p>{escape(repr(self)[1:-1])}</p>"

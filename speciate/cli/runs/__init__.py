@@ -118,7 +118,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         run = service.runs.get(run_id)
         reached = [] if as_json else list(run.unlocks())
-        best = [] if as_json else best_fields(run, run.problem().definition.objectives)
+        best = [] if as_json else best_fields(run)
     if as_json:
         output.print_json(run.record)
         return

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli import output
-from speciate.cli.best_program import compared_rewards, find_best_program, require_free, seed_rewards
+from speciate.cli.best_program import find_best_program, require_free
 from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
 from speciate.cli.runs.tracking import RunLog, Tracker, open_log
 from speciate.domain.errors import SpeciateError
 from speciate.domain.event import EventKind
-from speciate.domain.objective import Objective
 from speciate.domain.run import RunState
 from speciate.schema.runs import EventRecord, RunRecord
 
@@ -86,7 +85,7 @@ def _show(run: RunHandle, log: RunLog | None, *, page: bool, as_json: bool) -> R
         return retry_unavailable(run.refresh)
     output.print_line(f"{run.id}  {run.url}" if page else run.id)
     with output.live_status() as show_status:
-        record = _watch(run, RunView(run.problem().definition.objectives, show_status), log)
+        record = _watch(run, RunView(show_status), log)
     _print_outcome(record)
     return record
 
@@ -127,8 +126,7 @@ def _conclude(
 def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
     record = run.refresh()
     last_seen = record.last_event
-    seed = seed_rewards(run)
-    view.show_progress(record, seed)
+    view.show_progress(record)
     if record.state is RunState.PAUSED:
         _log_history(run, log, last_seen)
         return record
@@ -143,11 +141,10 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
         view.show_event(event)
         if time.monotonic() - shown_at >= view.refresh_s:
             record = retry_unavailable(run.refresh)
-            seed = seed or seed_rewards(run)
-            view.show_progress(record, seed)
+            view.show_progress(record)
             shown_at = time.monotonic()
     record = retry_unavailable(run.refresh)
-    view.show_progress(record, seed or seed_rewards(run))
+    view.show_progress(record)
     return record
 
 
@@ -179,9 +176,9 @@ def _print_outcome(record: RunRecord) -> None:
 class RunView:
     """One line for each change: of the state, of the best candidate, and events; on a terminal the status below."""
 
-    def __init__(self, objectives: Sequence[Objective], show_status: Callable[[str], None]) -> None:
+    def __init__(self, show_status: Callable[[str], None]) -> None:
         self.refresh_s = LIVE_REFRESH_S if sys.stdout.isatty() else PLAIN_REFRESH_S
-        self._objectives, self._show_status = objectives, show_status
+        self._show_status = show_status
         self._state: RunState | None = None
         self._best = ""
         self._alarmed = False
@@ -193,12 +190,12 @@ class RunView:
         if not repeated and (text := event_line(event)):
             output.print_line(text)
 
-    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
+    def show_progress(self, run: RunRecord) -> None:
         """Print the spent budget if the state changed, and the best candidate of a running run if it changed."""
         self._show_status(status_line(run))
         if run.state is not self._state:
             output.print_line(status_line(run))
-        best = self._best if _is_over(run) else best_line(run, seed, self._objectives)
+        best = self._best if _is_over(run) else best_line(run)
         if best != self._best:
             output.print_line(f"{best}  after {pluralize(run.spent.evaluations, 'evaluation')}")
         self._state, self._best = run.state, best
@@ -231,15 +228,11 @@ def status_line(run: RunRecord) -> str:
     return sanitize(": ".join((*filter(None, heads), "  ".join(parts))))
 
 
-def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> str:
+def best_line(run: RunRecord) -> str:
     """Return the best candidate with its rewards beside those of the seed program; empty before the first."""
     if run.best is None:
         return ""
-    is_seed = bool(seed) and run.best.number == 1
-    compared = [each for each in objectives if each.aim]
-    rewards = {each.name: run.best.rewards[each.name] for each in compared}
-    name = f"best candidate {run.best.number:,}{', the seed' if is_seed else ''}"
-    return sanitize(f"{name}: {compared_rewards(rewards, {} if is_seed else seed, compared)}")
+    return sanitize(f"best candidate {run.best.number:,}: {', '.join(map(str, run.best_rewards))}")
 
 
 def event_line(event: EventRecord) -> str | None:

@@ -53,7 +53,7 @@ def test_standard_output_is_the_program_and_nothing_else(cli: Cli, done: FakeSer
     assert (outcome.code, outcome.out) == (ExitCode.OK, f"{hostile}\n")
     assert outcome.err.splitlines() == [
         "best        candidate 9",
-        "rewards     radius ↑ 2.5 (better than the seed's 1)",
+        "rewards     radius 2.5 (1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         f"page        {done.url}/runs/{RUN}",
@@ -63,11 +63,11 @@ def test_standard_output_is_the_program_and_nothing_else(cli: Cli, done: FakeSer
 def test_the_seed_as_the_best_says_that_nothing_better_was_found(cli: Cli, service: FakeService) -> None:
     seed = best(radius=1.0).model_copy(update={"number": 1}).model_dump(mode="json")
     serve_best(service, number=1)
-    service.on("GET", f"/v1/runs/{RUN}", say(DONE | {"best": seed}))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="completed", reached=["first"], unlocked=True, best=seed)))
     lines = cli("best", RUN).err.splitlines()
     assert lines[:2] == [
         "best         candidate 1, the seed program: nothing better was found",
-        "rewards      radius ↑ 1",
+        "rewards      radius 1 (as the seed)",
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService)
     outcome = cli("run", "packing", "-p", "mutator", "-b", 9, "--watch")
     assert outcome.lines[-6:] == [
         "best        candidate 9",
-        "rewards     radius ↑ 2.5 (better than the seed's 1)",
+        "rewards     radius 2.5 (1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         f"written to  {DIRECTORY}/candidate.py",

@@ -251,7 +251,7 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_module("speciate.cli.runs.watch"), "PLAIN_REFRESH_S", 0)
-    better = say(run_json(best=best(radius=1.75, loss=8.5).model_dump(mode="json")))
+    better = say(run_json(best=best(radius=1.75).model_dump(mode="json")))
     service.on(
         "GET",
         f"/v1/runs/{RUN}",
@@ -272,13 +272,13 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     assert outcome.lines == [
         f"{RUN}  {service.url}/runs/{RUN}",
         "running: 40 of 100 evaluations  1.5 s  1,600 a minute  about 0:00:02 left  4 failed, 2 duplicates",
-        "best candidate 9: radius ↑ 1.5 (better than the seed's 1)  after 40 evaluations",
+        "best candidate 9: radius 1.5 (0.5 better)  after 40 evaluations",
         "unlocked first with candidate 9 after 40 evaluations",
-        "best candidate 9: radius ↑ 1.75 (better than the seed's 1)  after 40 evaluations",
+        "best candidate 9: radius 1.75 (0.75 better)  after 40 evaluations",
         "40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
         "completed: the budget is spent",
         "best        candidate 9",
-        "rewards     radius ↑ 2.5 (better than the seed's 1)",
+        "rewards     radius 2.5 (1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         "written to  best/packing-00000007/candidate.py",
@@ -543,13 +543,13 @@ def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
     assert "\x1b[" in text
     for expected in (
         "best candidate 9",
-        "radius ↑",
+        "radius",
         "better",
         "unlocked first with candidate 9",
     ):
         assert expected in text
     last = text.rpartition("40 of 100 evaluations")[2]
-    assert [last.count(word) for word in ("completed", "first", "radius ↑")] == [1, 1, 1]
+    assert [last.count(word) for word in ("completed", "first", "radius")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])

@@ -194,7 +194,11 @@ def run_json(**values: Any) -> dict[str, Any]:
         last_event=0,
         revision=9,
     )
-    return record.model_dump(mode="json") | values
+    document = record.model_dump(mode="json") | values
+    rewards = {} if document["best"] is None else document["best"]["rewards"]
+    verdicts = {name: "equal" if value == 1.0 else "better" for name, value in rewards.items()}
+    compared = [{"objective": n, "value": rewards[n], "seed": 1.0, "verdict": verdicts[n]} for n in rewards]
+    return document | {"best_rewards": values.get("best_rewards", compared)}
 
 
 def problem_json(**values: Any) -> dict[str, Any]:
