@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
+from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.domain.validation import read_options
 from speciate.domain.values import Value
 from speciate.egress.network import LOOPBACK, AllowedNetworks
-from speciate.ports.policy import PolicyClient
+from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.settings import ANY_COMMAND, Settings
 
 KEY_VARIABLE_PREFIX: Final = "POLICY_KEY"
@@ -81,3 +83,30 @@ class PolicyKind:
 def client_options(policy: Policy, model: type[Options]) -> Options:
     """Return the options of a policy as its client's model."""
     return read_options(f"policy {policy.slug!r} of kind {policy.kind!r}", model, policy.options, where="options")
+
+
+class LocalClient(ABC):
+    """Client that answers in this process, each request from its own seed and relatives alone."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._kind = policy.kind
+        self._answers = policy.answers_per_rollout
+
+    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
+        return 0
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        return [self._answer(request) for request in requests]
+
+    def ping(self) -> str:
+        return f"{self._kind} needs no endpoint"
+
+    @abstractmethod
+    def _answer(self, request: SampleRequest) -> SampleResult: ...
+
+    def _require_program(self, program: str) -> None:
+        if not program.strip():
+            raise PolicyUnavailableError(
+                f"{self._kind} only edits programs, and this problem has no seed program.",
+                remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
+            )

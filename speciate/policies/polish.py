@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from pydantic import Field
 
-from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
 from speciate.policies.mutators.answers import shown
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -33,34 +31,20 @@ class PolishOptions(Value):
     """First step of a float, as a share of its value."""
 
 
-class Polisher:
+class Polisher(LocalClient):
     """Client that changes numbers of the first parent, or all numbers of the seed program; costs no tokens.
 
     A program without numbers is edited as ``program_mutator`` does.
     """
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        super().__init__(policy)
         self._options = client_options(policy, PolishOptions)
-        self._answers = policy.answers_per_rollout
-
-    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
-        return 0
-
-    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request from its own seed and relatives alone."""
-        return [self._answer(request) for request in requests]
-
-    def ping(self) -> str:
-        return "polish needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         scratch = request.role is PolicyRole.PROPOSE or not request.parents
         program = request.seed_program if scratch else request.parents[0].program
-        if not program.strip():
-            raise PolicyUnavailableError(
-                "polish only changes the numbers of programs, and this problem has no seed program.",
-                remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
-            )
+        self._require_program(program)
         children = self._children(program, request, scratch=scratch)
         is_python = read_source(program).is_python
         texts = [shown(child, is_python=is_python) for child in children]

@@ -10,10 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
-from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
 from speciate.policies.mutators.answers import shown
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -22,30 +21,16 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
 
 
-class ProgramMutator:
+class ProgramMutator(LocalClient):
     """Client that answers with random edits of the request's parents, or of the seed program; costs no tokens."""
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        super().__init__(policy)
         self._options = client_options(policy, ProgramMutatorOptions)
-        self._answers = policy.answers_per_rollout
-
-    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
-        return 0
-
-    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request from its own seed alone."""
-        return [self._answer(request) for request in requests]
-
-    def ping(self) -> str:
-        return "program_mutator needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         programs = [member.program for member in request.parents] or [request.seed_program]
-        if not programs[0].strip():
-            raise PolicyUnavailableError(
-                "program_mutator only edits programs, and this problem has no seed program.",
-                remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
-            )
+        self._require_program(programs[0])
         rng = np.random.default_rng(request.seed)
         scratch = request.role is PolicyRole.PROPOSE and not request.parents
         return SampleResult(tuple(self._completion(programs, scratch, rng) for _ in range(request.n)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, Self
 
@@ -12,7 +11,7 @@ from pydantic import Field, model_validator
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.kind import MODEL, STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import MODEL, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _NUMBER: Final = "{number}"
@@ -48,20 +47,15 @@ class ScriptedOptions(Value):
         return self
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(LocalClient):
     """Client that answers every request from the policy's script; equal seeds get equal answers."""
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        super().__init__(policy)
         self._options = client_options(policy, ScriptedOptions)
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return self._options.prompt_tokens + request.n * self._options.tokens_per_completion
-
-    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        return [self._answer(request) for request in requests]
-
-    def ping(self) -> str:
-        return "scripted needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         texts = (self._text(request.seed, index) for index in range(request.n))
