@@ -13,7 +13,7 @@ from fastapi import Depends
 from service.dashboard.best_result import BestResult, program_values
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart, version_chart
+from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, population_chart
 from service.dashboard.figures.progress import failures_chart, progress_chart, throughput_chart
@@ -111,7 +111,6 @@ class RunView:
         charts["failures"] = lambda: failures_chart(self.population)
         if self.run.spec.learning is not None:
             charts |= {name: partial(learning_chart, name, self.steps) for name in LEARNING_CHARTS}
-            charts["version"] = lambda: version_chart(self.steps)
         return charts
 
     def _tradeoffs(self) -> Chart:
@@ -128,8 +127,8 @@ class RunView:
 
     def charts(self, tab: str) -> list[Chart]:
         """Return the charts of ``overview``, ``population`` or ``learning``; those without data only while it runs."""
-        learning = {*LEARNING_CHARTS, "version"}
-        tabs = {"overview": {*_OVERVIEW}, "learning": learning, "population": {*self.makers} - {*_OVERVIEW} - learning}
+        tabs = {"overview": {*_OVERVIEW}, "learning": {*LEARNING_CHARTS}}
+        tabs["population"] = {*self.makers}.difference(*tabs.values())
         made = [make() for name, make in self.makers.items() if name in tabs[tab]]
         return [chart for chart in made if not chart.empty or self.run.state is RunState.RUNNING]
 

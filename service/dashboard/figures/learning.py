@@ -53,19 +53,6 @@ LEARNING_CHARTS: Final = tuple(_CURVES)
 """Names of the charts of measures of training steps, which a run and a campaign share."""
 
 
-def version_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    at = [(0, 0), *((int(step["evaluations"]), int(step["step"])) for step in steps)] if steps else []
-    drawn = [at[i] for i in thinned(len(at), _MAX_STEPS)]
-    note = (
-        "Batches that begin after so many evaluations are written by this version; 0 is the policy at the beginning."
-        " A candidate's page names the version that wrote it."
-    )
-    template = hover("version %{y}", "after %{x:,} evaluations")
-    data = [step_line(0, [x for x, _ in drawn], [y for _, y in drawn], template, name="version")] if drawn else []
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis("version", rangemode="tozero"), "showlegend": False}
-    return Chart("version", "Version in use", note, data, layout, Table(("evaluations", "version"), at))
-
-
 def learning_chart(name: str, steps: Sequence[Mapping[str, Any]]) -> Chart:
     """Draw the measures of every training step that one of ``LEARNING_CHARTS`` shows."""
     curves = _CURVES[name]
