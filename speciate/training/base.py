@@ -135,16 +135,17 @@ def _batches(
 ) -> Iterator[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
     """Yield batches forever, in parts of sequences of similar length, which saves a third of the padding.
 
-    A part is three tensors (rows, T): ids, labels of the answers only, and the mask of non-padding.
+    A part is three tensors (rows, T): see ``padded``.
     """
     while True:
         order = rng.permutation(len(encoded))
         for start in range(0, len(order) - size + 1, size):
             batch = sorted((encoded[i] for i in order[start : start + size]), key=lambda one: len(one[0]) + len(one[1]))
-            yield [_padded(batch[i : i + AT_ONCE], pad) for i in range(0, size, AT_ONCE)]
+            yield [padded(batch[i : i + AT_ONCE], pad) for i in range(0, size, AT_ONCE)]
 
 
-def _padded(pairs: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded(pairs: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ids, labels of the answers only, and the mask of pairs of a prompt and its answer."""
     longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
     ids = np.full((len(pairs), longest), pad)
     labels = np.full((len(pairs), longest), _IGNORED)

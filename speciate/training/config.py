@@ -160,15 +160,15 @@ class TrainConfig:
         return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1, use_engine=True)
 
     @classmethod
-    def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:
-        """Return the recipe of arXiv 2605.22817, appendix on training; ``small`` is that of 7–8 billion parameters.
+    def paper(cls, method: str, *, seed: int = 0) -> Self:
+        """Return the recipe of arXiv 2605.22817, appendix on training.
 
         Its two updates of a batch and its dual clip of 3.0 are left out: a batch is used once.
         """
         return cls(
             method,
             seed=seed,
-            prompts=64 if small else 128,
+            prompts=128,
             learning_rate=1e-6,
             mutation_share=0.0,
             micro_batch=8,

@@ -27,6 +27,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
 from speciate.training.advantages import ESTIMATORS
+from speciate.training.arguments import token_bytes, trl_arguments
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
@@ -35,7 +36,7 @@ from speciate.training.models import library_versions, load_model, lora_config, 
 from speciate.training.probe import trace
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
-from speciate.training.trainer import VectorTrainer, token_bytes, trl_arguments
+from speciate.training.trainer import VectorTrainer
 
 BASES: Final = {
     "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
@@ -25,6 +24,7 @@ from speciate.policies.manifest import Manifest, weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
 from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
+from speciate.training.base import padded
 from speciate.training.config import TrainConfig, WarmUpConfig
 from speciate.training.models import library_versions, load_model, writing
 from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, new_trainer, quiet
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 4
 """Sequences of one pass."""
 _SAMPLED_AT_ONCE: Final = 32
 """Problems that are sampled together."""
-_IGNORED: Final = -100
+_INPUTS: Final = ("input_ids", "labels", "attention_mask")
 _OPENING: Final = "```python\n"
 
 Example = tuple[str, str]
@@ -77,12 +77,15 @@ def warm_up(
         write_identity(identity, folder)
         sampler = _Sampler(task, config, chosen, model, tokenizer, folder, cpu=cpu)
         examples = sampler.examples(folder / CHECKPOINTS / "examples.json")
-        gate = _Gate(chosen, sampler, progress)
+        gate, end = _Gate(chosen, sampler, progress), tokenizer.eos_token
         trainer = Trainer(
             model=model,
             args=_arguments(config, chosen, folder / CHECKPOINTS, cpu=cpu),
-            train_dataset=[_encoded(tokenizer, *example) for example in examples],
-            data_collator=lambda rows: _padded(rows, tokenizer.pad_token_id or tokenizer.eos_token_id),
+            train_dataset=[
+                (tokenizer(prompt)["input_ids"], tokenizer(text + end, add_special_tokens=False)["input_ids"])
+                for prompt, text in examples
+            ],
+            data_collator=lambda pairs: dict(zip(_INPUTS, padded(pairs, tokenizer.eos_token_id), strict=True)),
             callbacks=[gate],
         )
         trainer.remove_callback(PrinterCallback)
@@ -260,20 +263,3 @@ def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: 
         disable_tqdm=True,
         remove_unused_columns=False,
     )
-
-
-def _encoded(tokenizer: Any, prompt: str, completion: str) -> dict[str, list[int]]:
-    """Return token ids and labels of an example, which ends with the end-of-text token."""
-    asked = tokenizer(prompt)["input_ids"]
-    written = [*tokenizer(completion, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    return {"input_ids": [*asked, *written], "labels": [_IGNORED] * len(asked) + written}
-
-
-def _padded(rows: Sequence[dict[str, list[int]]], pad: int) -> dict[str, torch.Tensor]:
-    values = {"input_ids": pad, "labels": _IGNORED, "attention_mask": 0}
-    whole = [row | {"attention_mask": [1] * len(row["labels"])} for row in rows]
-    longest = max(len(row["labels"]) for row in rows)
-    return {
-        name: torch.tensor([row[name] + [value] * (longest - len(row[name])) for row in whole])
-        for name, value in values.items()
-    }

@@ -159,8 +159,8 @@ def test_a_rule_belongs_to_its_prompt(model, tokenizer):
 def test_a_cpu_pass_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     from dataclasses import replace
 
+    from speciate.training.arguments import trl_arguments
     from speciate.training.tasks import GENERATED
-    from speciate.training.trainer import trl_arguments
 
     config = replace(TrainConfig.tiny("vpo", "maze"), group=group, use_engine=False)
     args = trl_arguments(config, GENERATED["maze"], tmp_path)

@@ -108,18 +108,18 @@ def test_a_policy_learns(base, tmp_path, method, steps):
     # Training and serving limit answers equally: otherwise a policy learns longer ones.
     from speciate.domain.policy import PolicyRole
     from speciate.policies.manifest import policy_of
+    from speciate.training.arguments import trl_arguments
     from speciate.training.config import TrainConfig
     from speciate.training.tasks import GENERATED
-    from speciate.training.trainer import trl_arguments
 
     trained = trl_arguments(TrainConfig.tiny(method, "programs"), GENERATED["programs"], tmp_path).max_completion_length
     assert trained == policy_of(tmp_path / "policy", "served").tokens_for(PolicyRole.PROPOSE)
 
 
 def test_a_pass_takes_the_groups_that_half_of_the_memory_holds(monkeypatch, tmp_path):
+    from speciate.training.arguments import trl_arguments
     from speciate.training.config import TrainConfig
     from speciate.training.tasks import GENERATED
-    from speciate.training.trainer import trl_arguments
 
     config, task = TrainConfig.tiny("grpo", "programs"), GENERATED["programs"]
     longest = trl_arguments(config, task, tmp_path).max_completion_length
