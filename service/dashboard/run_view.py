@@ -103,7 +103,7 @@ class RunView:
         charts: dict[str, Callable[[], Chart]] = {}
         if len(self.problem.space.selected) > 1:
             charts["tradeoffs"] = self._tradeoffs
-        charts["progress"] = lambda: progress_chart(self.population, self.claims)
+        charts["progress"] = lambda: progress_chart(self.population, self.claims, self.run.best)
         first, second = self.axes
         if not self.many and second is not None and second is not first:
             charts["population"] = lambda: population_chart(self.population, first, second)

@@ -61,6 +61,8 @@ class Population:
     def feasible(self) -> NDArray[np.bool_]:
         """True for scored candidates that satisfy every constraint, shape (n,)."""
         feasible = self.columns.scored.copy()
+        if self.problem.is_noisy:
+            feasible &= ~self.columns.duplicate  # one more evaluation, and no program of its own
         feasible[feasible] = self.problem.space.violation(self.columns.rewards[feasible]) <= 0.0
         return feasible
 

@@ -16,6 +16,7 @@ from service.dashboard.objectives import by_importance
 from service.dashboard.scales import padded
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.target import ClaimState
+from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 
 MAX_OBJECTIVES: Final = 4
@@ -29,7 +30,9 @@ _MAX_FAILURES: Final = 12
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) -> Chart:
+def progress_chart(
+    population: Population, claims: Sequence[UnlockRecord] = (), best: RankedCandidate | None = None
+) -> Chart:
     """Draw the best value so far of each objective, in its unit, on an axis of its own.
 
     Without a feasible candidate, the constraints are drawn.
@@ -37,6 +40,7 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
     Args:
         population: The candidates of a run.
         claims: Candidates of the run that met a target.
+        best: Its best candidate, whose value after the end is drawn with its interval if rewards are noisy.
     """
     problem = population.problem
     if len(problem.space.selected) > MAX_AXES:
@@ -49,7 +53,7 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
     layout: dict[str, Any] = {"shapes": [], "annotations": [], "showlegend": False, "hovermode": "closest"}
     for rank, objective in enumerate(drawn):
         name = f"y{rank + 1}" if rank else "y"
-        traces = list(_progress_lines(population, objective, claims))
+        traces = [*_progress_lines(population, objective, claims), *_final_value(population, objective, best)]
         data += [{**trace, "yaxis": name} for trace in traces]
         lines = limit_lines(problem, objective, name)
         # Named beside the title: in a small chart, labels at the lines would be cut off or lie over the curve.
@@ -81,6 +85,8 @@ def progress_chart(population: Population, claims: Sequence[UnlockRecord] = ()) 
         " among all. Dashed lines are the targets beside the name; stars mark confirmed ones."
     )
     data = data if any(len(trace["x"]) for trace in data) else []
+    if best is not None and best.margin:
+        note += " The point with a bar is the value of the best candidate from evaluations after the end."
     note += feasible_only(population)
     return Chart("progress", "Progress", note, data, layout, table, _HEIGHTS[len(drawn)], population.link)
 
@@ -115,6 +121,19 @@ def _progress_lines(
         at = [claim.evaluations for _, claim in met]
         values = columns.rewards[rows, population.problem.space.names.index(objective.name)]
         yield scatter("markers", at, values, template, marker=marker, cliponaxis=False, **more)
+
+
+def _final_value(
+    population: Population, objective: Objective, best: RankedCandidate | None
+) -> Iterator[dict[str, Any]]:
+    if best is None or not (margin := best.margin.get(objective.name)):
+        return
+    text = f"±{margin:.2g}, 95 % interval from {best.evaluations} evaluations after the end"
+    template = hover("candidate %{customdata}", f"{objective.name}: %{{y:.6g}} {text}")
+    bar = {"type": "data", "array": [margin], "color": SERIES[0]}
+    at, marker = [int(population.columns.evaluations[-1])], {"size": 8, "color": SERIES[0]}
+    value, number = best.rewards[objective.name], [best.number]
+    yield scatter("markers", at, [value], template, marker=marker, error_y=bar, customdata=number, cliponaxis=False)
 
 
 def throughput_chart(population: Population) -> Chart:
