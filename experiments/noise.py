@@ -60,7 +60,7 @@ class Result:
     value: float
     """True value of the returned program."""
     best: float
-    """Largest true value of a program that the search evaluated."""
+    """Largest true value of a program that was the best one of the search at some time."""
     start: float
     """True value of the seed program."""
     shown: float
@@ -72,7 +72,7 @@ class Result:
 
     @property
     def is_false(self) -> bool:
-        """True if a program that the search evaluated is better by more than a hundredth of the range."""
+        """True if the search had a program as its best that is truly better, by more than a hundredth of the range."""
         return self.best - self.value > _FALSE
 
 
@@ -190,7 +190,7 @@ def result_of(declared: tuple[str, str, str, int]) -> Result:
     # The evaluations after the end count, too: the other arm searches that much longer.
     spec = {"lanes": 4, "batch": 1, "samples_per_prompt": 1, "final_evaluations": FINAL}
     budget = BUDGET - FINAL if known else BUDGET
-    run, _ = simulated(
+    run, _, bests = simulated(
         Job(slug, "small", "adaptive_evolution", "{}", json.dumps(spec), budget, seed), problem, evaluator
     )
 
@@ -213,7 +213,9 @@ def result_of(declared: tuple[str, str, str, int]) -> Result:
     scaled = (margins / np.array(problem.space.widths))[selected] * weights
     repeats = sum(c.proposal.role is PolicyRole.REPEAT for c in run.candidates.values())
     shown, margin = value(run.progress.best), float(np.sqrt((scaled**2).sum()))
-    return Result(slug, level, arm, seed, truths[best], max(truths.values()), truths[1], shown, margin, repeats)
+    return Result(
+        slug, level, arm, seed, truths[best], max(truths[number] for number in bests), truths[1], shown, margin, repeats
+    )
 
 
 def main() -> int:

@@ -130,12 +130,19 @@ def score_of(problem: Problem, rewards: Sequence[float]) -> float:
 def searched(job: Job) -> Curve:
     """Make a search from its beginning to its end."""
     problem = problem_of(job.problem)
-    run, ended = simulated(job, problem, InProcessEvaluator(job.problem))
+    run, ended, _ = simulated(job, problem, InProcessEvaluator(job.problem))
     return _Recorder(problem).curve(run, ended)
 
 
-def simulated(job: Job, problem: Problem, evaluator: EvaluatorClient) -> tuple[MemoryRun, list[tuple[int, float]]]:
-    """Make a search, and return the run, and the number of every candidate with the time at which it was evaluated."""
+def simulated(
+    job: Job, problem: Problem, evaluator: EvaluatorClient
+) -> tuple[MemoryRun, list[tuple[int, float]], list[int]]:
+    """Make a search.
+
+    Returns:
+        The run, the number of every candidate with the time at which it was evaluated, and the numbers of the best
+        candidates one after the other.
+    """
     policy, more = policy_of(job.character), json.loads(job.spec)
     spec = RunSpec(
         strategy=job.strategy,
@@ -157,11 +164,13 @@ def simulated(job: Job, problem: Problem, evaluator: EvaluatorClient) -> tuple[M
     executor = WorkExecutor(store, clock, evaluator, client_for)
     store.add(context)
     clock.committed(store.start(context.run_id))
-    run, ended = store.runs[context.run_id], list[tuple[int, float]]()
+    run, ended, bests = store.runs[context.run_id], list[tuple[int, float]](), list[int]()
     while (unit := clock.pop()) is not None:
         before = set(run.candidates)
         executor.execute(unit)
         ended += [(number, clock.now) for number in run.candidates.keys() - before]
+        if (best := run.progress.best_number) is not None and bests[-1:] != [best]:
+            bests.append(best)
     if run.progress.evaluations != job.budget:
         raise RuntimeError(f"{job} ended after {run.progress.evaluations} evaluations: {run.progress.reason}")
-    return run, ended
+    return run, ended, bests
