@@ -75,6 +75,7 @@ def _version(
             "training_method": task.learning.estimator.value,
             "checkpoint_digest": checkpoint.digest,
             "training": None,
+            "probe": None,
             "served": None,
             "lineage": lineage,
             "options": {**parent.options, **checkpoint.options},

@@ -55,7 +55,7 @@ FORM: Final = ModelForm(
     models=(Policy, PolicySubmission),
     first=("slug", "kind", "base_url", "model", _KEY, "description"),
     plug_ins=PlugIns("kind", "options", tuple(KINDS), DEFAULT_KIND, _kind),
-    omitted=frozenset({"definition", "lineage", "training", "served", "api_key_id"}),
+    omitted=frozenset({"definition", "lineage", "training", "served", "probe", "api_key_id"}),
     choices={"codec": ("", *CODECS)},
 )
 

@@ -12,7 +12,8 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError, LearningError, ReplayError, UnavailableError
 from speciate.domain.event import EventKind
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, PromptStyle
+from speciate.domain.probe import Probe
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
@@ -28,7 +29,8 @@ from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 MEASURES = dict.fromkeys(("reward", "best", "entropy", "kl", "gap", "age"), 0.1)
-BASE = Policy(slug="base", kind="embedded", model="base")
+PROBE = Probe(prompts=("x",), trained=(({"a": -0.1},),), base=(({"a": -1.0},),))
+BASE = Policy(slug="base", kind="embedded", model="base", probe=PROBE)
 
 
 def learning_spec(evaluations: int, *, batch: int = 16, **learning: object) -> RunSpec:
@@ -133,6 +135,7 @@ def test_every_group_is_used_once_and_the_next_batch_adopts_the_version() -> Non
     assert task.parent.lineage is not None
     assert (task.parent.lineage.base, task.parent.lineage.parent, task.parent.lineage.step) == ("base@3", "base@3", 1)
     assert session.learner.tasks[2].parent.model == "v2"
+    assert task.parent.probe is None, "its weights answer otherwise than those that the run began with"
     wrote = {c.proposal.version for c in session.store.runs[session.run].candidates.values()}
     assert len(wrote) > 5
     # A task holds what its completions earned: as many rewards as tokens were stored.
@@ -240,6 +243,7 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
         ({"samples_per_prompt": 4}, {}, "expected samples_per_prompt and batch of at least 8, not 4 and 16"),
         ({"batch": 4}, {}, "not 8 and 4"),
         ({}, {"answers_per_rollout": 3}, "takes one answer per completion, and policy base@1 writes 3"),
+        ({}, {"answers_per_rollout": 3, "prompt_style": PromptStyle.SCAFFOLDED}, "sets take several requests"),
         (
             {"learning": {"estimator": "vpo"}, "batch": 32, "samples_per_prompt": 32},
             {"answers_per_rollout": 3},
