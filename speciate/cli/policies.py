@@ -312,6 +312,7 @@ def verify(
         str | None, typer.Option(help="Model or adapter name at the address.", show_default="the directory's name")
     ] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with the key of the address.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Verify by log-probabilities that an endpoint samples from the trained weights.
 
@@ -320,7 +321,7 @@ def verify(
     if not endpoint.startswith(("http://", "https://")):
         with client(ctx) as service:
             _require_probe(service.policies.get(endpoint).definition, endpoint)
-        ping(ctx, endpoint)
+        ping(ctx, endpoint, as_json)
         return
     if checkpoint is None:
         raise InvalidInputError("an address needs the directory to compare with.", remedy="Pass --checkpoint DIR.")
@@ -335,7 +336,8 @@ def verify(
         identity = sampled.checked()
         if identity is None or identity.verification is None:
             raise PolicyUnavailableError(f"{endpoint} reports no log-probabilities for /completions.")
-        output.print_line(f"{endpoint} answers with {identity.verification.said}.")
+        answer = {"endpoint": endpoint, "verdict": identity.verification.verdict.name.lower()}
+        output.print_result(answer, f"{endpoint} answers with {identity.verification.said}.", as_json=as_json)
         if identity.verification.verdict is Verdict.UNCHANGED:
             raise typer.Exit(1)
 
