@@ -6,7 +6,11 @@ from speciate.storage.tables import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(
-    connection=connection, target_metadata=metadata, compare_server_default=False, transaction_per_migration=True
+    connection=connection,
+    target_metadata=metadata,
+    include_name=lambda name, kind, _: kind != "table" or name in metadata.tables,
+    compare_server_default=False,
+    transaction_per_migration=True,
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -24,7 +24,7 @@ FIRST_REVISION: Final = "0200"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
 NEWEST_REVISION: Final = "0204"
-"""Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
+"""Schema that the statements of ``speciate.storage`` expect."""
 
 _LOCK = 0x5EC1A7E
 _SCRIPTS: Final = process_roots.FOLDER / "migrations"

@@ -1,4 +1,7 @@
-"""The database tables. Ids are UUIDv7; vectors are ``float8[]`` in the problem's declared order."""
+"""The tables that queries in Python refer to; the migrations create these and the others.
+
+Ids are UUIDv7; vectors are ``float8[]`` in the problem's declared order.
+"""
 
 from __future__ import annotations
 

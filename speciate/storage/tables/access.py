@@ -1,10 +1,10 @@
-"""Projects, tokens, sessions, the audit log and idempotency keys."""
+"""Projects, tokens, sessions and idempotency keys."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from speciate.storage.tables.columns import NOW, Id, Time, created, metadata
+from speciate.storage.tables.columns import Id, Time, created, metadata
 
 # A quota that is NULL is unlimited.
 projects = sa.Table(
@@ -45,22 +45,6 @@ sessions = sa.Table(
     sa.Column("proof", sa.LargeBinary),
     created(),
     sa.Column("expires_at", Time, nullable=False),
-)
-
-# Requests with principal and result. A trigger refuses to change or delete rows.
-audit = sa.Table(
-    "audit",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    sa.Column("at", Time, nullable=False, server_default=NOW),
-    sa.Column("principal", sa.Text, nullable=False),
-    sa.Column("token_id", Id),
-    sa.Column("project_id", Id),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("object", sa.Text, nullable=False),
-    sa.Column("address", sa.Text, nullable=False),
-    sa.Column("status", sa.Integer, nullable=False),
-    sa.Index("ix_audit_project", "project_id", "id"),
 )
 
 idempotency_keys = sa.Table(

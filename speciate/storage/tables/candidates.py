@@ -1,4 +1,4 @@
-"""Completions, candidates and the archive."""
+"""Completions and candidates."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from speciate.storage.tables.columns import Floats, Id, Ints, created, metadata
-
-prompts = sa.Table(
-    "prompts",
-    metadata,
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("system", sa.Text, nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-)
 
 rollouts = sa.Table(
     "rollouts",
@@ -97,29 +89,4 @@ candidates = sa.Table(
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
     sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
-)
-
-# Candidates whose results other runs may reuse: keys only, deleted with the run.
-results = sa.Table(
-    "results",
-    metadata,
-    sa.Column("evaluator_digest", sa.Text, primary_key=True),
-    sa.Column("tier", sa.Text, primary_key=True),
-    sa.Column("program_hash", sa.Text, primary_key=True),
-    sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
-    sa.Column("number", sa.BigInteger, nullable=False),
-)
-
-elites = sa.Table(
-    "elites",
-    metadata,
-    sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("island", sa.Integer, primary_key=True),
-    sa.Column("cell", sa.Text, primary_key=True),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("fitness", pg.DOUBLE_PRECISION, nullable=False),
-    sa.Column("rewards", Floats, nullable=False),
-    sa.Column("error", Floats),
-    sa.Column("evaluations", sa.Integer),
-    postgresql_with={"fillfactor": "70"},
 )

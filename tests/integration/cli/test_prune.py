@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import column, insert, table
 
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
@@ -21,12 +21,12 @@ from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.storage.tables.access import audit
 from tests.support.runs import toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
 Call = Callable[..., tuple[int, str, str]]
+AUDIT = table("audit", *map(column, ("id", "at", "principal", "action", "object", "address", "status")))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def _old_entry(stores: Stores) -> None:
     at = datetime.now(UTC) - timedelta(days=406)
     values = {"id": floor7(at.timestamp()), "at": at, "principal": "x", "action": "", "object": "", "address": ""}
     with stores.engine.begin() as connection:
-        connection.execute(insert(audit).values(status=200, **values))
+        connection.execute(insert(AUDIT).values(status=200, **values))
 
 
 def test_preview_confirmation_and_pruning(stores: Stores, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import delete, insert, text
+from sqlalchemy import column, delete, insert, table, text
 from sqlalchemy.exc import DBAPIError
 
 from speciate.cli.runs.replay import replay_run
@@ -16,7 +16,6 @@ from speciate.domain.run import RunState
 from speciate.ids import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
-from speciate.storage.tables.access import audit as audit_table
 from tests.integration.service.conftest import Lab
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
 from tests.support.runs import ToyEvaluator
@@ -27,6 +26,7 @@ __all__ = ["fair"]
 pytestmark = pytest.mark.servers
 
 SOON = timedelta(days=1)
+AUDIT = table("audit", *map(column, ("id", "at", "principal", "action", "object", "address", "status")))
 
 
 def _record(lab: Lab, runs: list[UUID]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytes
         at = now - timedelta(days=days)
         values = {"id": floor7(at.timestamp()), "at": at, "principal": "x", "object": "", "address": "", "status": 200}
         with stores.engine.begin() as connection:
-            connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
+            connection.execute(insert(AUDIT).values(action=f"{days} days ago", **values))
     assert stores.audit.count_old(now - timedelta(days=400)) == 3
     retention_job = RetentionJob()
     retention_job.run(stores, None, 400.0, 0.0)
@@ -117,7 +117,7 @@ def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytes
     assert stores.audit.delete_old(now - timedelta(days=400), "prune") == 0
     assert len(stores.audit.list(project=None).items) == len(entries)
     with pytest.raises(DBAPIError, match="append-only"), stores.engine.begin() as connection:
-        connection.execute(delete(audit_table))
+        connection.execute(delete(AUDIT))
 
 
 def test_pruned_results_are_not_reused(lab: Lab) -> None:

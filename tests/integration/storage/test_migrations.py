@@ -1,4 +1,4 @@
-"""Migrations: up from an empty database, down again, equal to the declared tables, and refused revisions."""
+"""Migrations: up from an empty database, down again, equal to the tables of queries, and refused revisions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_up_from_empty_and_down_again(engine: sa.Engine) -> None:
     engine.dispose()
 
 
-def test_the_migrations_equal_the_declared_schema(engine: sa.Engine) -> None:
+def test_the_migrations_create_the_declared_tables(engine: sa.Engine) -> None:
     migrate.upgrade(engine)
     with engine.connect() as connection:
         command.check(migrate.alembic_config(connection))

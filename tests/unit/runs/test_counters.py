@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from speciate.domain.documented import attribute_docs
 from speciate.domain.run import Display, RunCounters
 from speciate.runs.progress import RunProgress
 from speciate.schema.runs import RunRecord
-from speciate.storage.tables.runs import progress
 
 
-def test_every_counter_is_a_column_and_a_field_of_the_record() -> None:
+def test_every_counter_is_described_and_a_field_of_the_record() -> None:
     described = attribute_docs(RunCounters)
     for name in RunCounters.model_fields:
-        assert isinstance(progress.c[name].type, sa.BigInteger)
         assert name in described
         assert name in RunRecord.model_fields
         assert name in RunProgress.model_fields
