@@ -146,7 +146,7 @@ def _ids(runs: list[str] | None) -> list[UUID]:
 
 
 def _label(run: RunRecord) -> str:
-    described = (clip(run.name, 40),) if run.name else (run.policy, run.spec.strategy, f"seed {run.spec.seed}")
+    described = (clip(run.name, 40),) if run.name else (run.policy, f"seed {run.spec.seed}", run.spec.strategy.replace("_", " "))
     return " · ".join((short(run.id), *described))
 
 
