@@ -146,7 +146,8 @@ def _ids(runs: list[str] | None) -> list[UUID]:
 
 
 def _label(run: RunRecord) -> str:
-    described = (clip(run.name, 40),) if run.name else (run.policy, f"seed {run.spec.seed}", run.spec.strategy.replace("_", " "))
+    strategy = run.spec.strategy.replace("_", " ")
+    described = (clip(run.name, 40),) if run.name else (run.policy, f"seed {run.spec.seed}", strategy)
     return " · ".join((short(run.id), *described))
 
 
