@@ -219,7 +219,8 @@ def individual_text(problem: Problem, member: Individual, most_chars: int | None
     program = program if most_chars is None else bounded(program, most_chars)
     parts = [f"### Program {member.number}"] if member.number else []
     if member.rewards is not None:
-        parts.append(rewards_text(problem, member.rewards))
+        several = f" (mean of {member.evaluations} evaluations)" if member.evaluations > 1 else ""
+        parts.append(rewards_text(problem, member.rewards) + several)
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts += [missing_text(problem, member)] if aims else []

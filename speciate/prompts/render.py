@@ -45,6 +45,8 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
     description = problem.description.strip()
     if description_chars is not None:
         description = bounded(description, description_chars)
+    if problem.is_noisy:
+        rewards.append("Evaluations of one program differ; good programs are evaluated several times.")
     parts = [f"# Problem: {problem.title}", description, "## Rewards", "\n".join(rewards)]
     parts += ["## Targets", "\n".join(targets), _confirmations(problem), _setting(problem), _frame(problem)]
     parts.append(_examples(problem) if examples else "")

@@ -287,3 +287,13 @@ def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., P
     told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
     assert "Not measured from stage full on: worst values are shown instead." in told
     assert "Meets: good. Unmet: record (missing: overlap >= 0)." in told
+
+
+def test_a_prompt_tells_that_rewards_are_noisy_and_of_how_many_evaluations(
+    ask: Ask, problem: Callable[..., Problem]
+) -> None:
+    noisy = problem().model_copy(update={"stochastic": True})
+    user = ask((replace(PARENT, evaluations=4),), of=noisy).user
+    assert "Evaluations of one program differ" in user
+    assert user.count("(mean of 4 evaluations)") == 1
+    assert "Evaluations of one program differ" not in ask().user
