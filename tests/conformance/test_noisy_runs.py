@@ -30,9 +30,9 @@ STRATEGIES = ("adaptive_evolution", "islands_map_elites", "mind_evolution", "seq
 class NoisyToy(ToyEvaluator):
     """Adds noise to toy rewards: half of its variance follows from the seed alone."""
 
-    def __init__(self, deviation: float, breaking: Sequence[int] = ()) -> None:
+    def __init__(self, deviation: float, breaking: Sequence[int] = (), reason: str = "raised") -> None:
         super().__init__()
-        self._deviation, self._breaking = deviation, breaking
+        self._deviation, self._breaking, self._reason = deviation, breaking, reason
         self.seeds: dict[str, list[int]] = defaultdict(list)
         self._calls = 0
 
@@ -46,7 +46,7 @@ class NoisyToy(ToyEvaluator):
         self._calls += 1
         self.seeds[program].append(seed)
         if self._calls in self._breaking:
-            return Evaluation(failure=Failure(FailureKind.CRASHED, "raised", "at times"))
+            return Evaluation(failure=Failure(FailureKind.CRASHED, self._reason, "at times"))
         if result.rewards is None:
             return result
         noise = np.random.default_rng([seed]).normal(size=2) + np.random.default_rng([seed, self._calls]).normal(size=2)
@@ -119,6 +119,14 @@ def test_a_program_that_fails_in_a_repetition_is_no_elite() -> None:
     assert run.candidates[2].evaluation.failure
     assert 1 not in {placement.number for placement in run.elites.values()}
     assert run.progress.best_number != 1
+
+
+def test_a_failure_of_the_evaluator_says_nothing_of_the_program() -> None:
+    """Such as NaN in one of several evaluations."""
+    _, run = noisy_run(toy_spec(20), NoisyToy(0.5, breaking=[2], reason="invalid_rewards"))
+    assert run.candidates[2].evaluation.failure
+    assert run.candidates[1].evaluations == 2
+    assert any(1 in candidate.proposal.parents for candidate in run.candidates.values())
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
