@@ -181,4 +181,5 @@ def test_an_address_is_verified_without_a_service(lab, tmp_path):
     assert "--checkpoint DIR" in say()[1]
     code, said = say("--checkpoint", str(folder))
     assert (code, "answers with the trained weights" in " ".join(said.split())) == (0, True)
+    assert '"verdict": "ok"' in say("--checkpoint", str(folder), "--json")[1]
     assert say("--checkpoint", str(folder), "--model", "again")[0] != 0
