@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
 
 app = command_group()
 
 
-@app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .principal"))
+@command(app, "audit", "speciate audit", "speciate audit --everything --json | jq .principal")
 def audit_command(
     ctx: typer.Context,
     everything: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, command_group, examples
+from speciate.cli.common import AsJson, DataDir, command, command_group
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
 from speciate.domain.errors import ConflictError
 from speciate.local.servers import available_servers
@@ -23,9 +23,7 @@ app = command_group()
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="Backup file.")]
 
 
-@app.command(
-    "backup", epilog=examples("speciate backup speciate.dump", "speciate backup /backups/$(date +%F).dump --json")
-)
+@command(app, "backup", "speciate backup speciate.dump", "speciate backup /backups/$(date +%F).dump --json")
 def backup_command(
     file: _File,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -53,12 +51,11 @@ def backup_command(
     )
 
 
-@app.command(
+@command(
+    app,
     "restore",
-    epilog=examples(
-        "speciate restore speciate.dump --data-dir ./new",
-        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate restore speciate.dump",
-    ),
+    "speciate restore speciate.dump --data-dir ./new",
+    "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate restore speciate.dump",
 )
 def restore_command(
     file: _File,

@@ -11,19 +11,18 @@ import typer
 from speciate.cli import output
 from speciate.cli.best_program import BestProgram, find_best_program
 from speciate.cli.candidates import top
-from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records
 
 app = command_group()
 
 
-@app.command(
+@command(
+    app,
     "best",
-    epilog=examples(
-        "speciate best RUN > best.py",
-        "speciate best RUN --out answer",
-        "speciate best RUN --front",
-        "speciate best RUN --front --out front",
-    ),
+    "speciate best RUN > best.py",
+    "speciate best RUN --out answer",
+    "speciate best RUN --front",
+    "speciate best RUN --front --out front",
 )
 def best_command(
     ctx: typer.Context,

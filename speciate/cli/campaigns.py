@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Yes, client, command_group, confirm_budget, examples
+from speciate.cli.common import AsJson, Yes, client, command, command_group, confirm_budget
 from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import (
     DeclarationView,
@@ -32,14 +32,13 @@ app = command_group()
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
 
-@app.command(
+@command(
+    app,
     "create",
-    epilog=examples(
-        "speciate campaigns create sweep --set maze-test --policy maze-vpo --budget 5000",
-        "speciate campaigns create two --problem a --problem b -p big=1 -p small=3 --choice ucb -b 2000 --slice 64 -w",
-        "speciate campaigns create fair --set maze-test -p maze-vpo -b 5000 --mode fixed --json",
-        "speciate campaigns create taught --set maze-test -p maze-base -b 20000 --learn vector_max_at_k --slice 64 -w",
-    ),
+    "speciate campaigns create sweep --set maze-test --policy maze-vpo --budget 5000",
+    "speciate campaigns create two --problem a --problem b -p big=1 -p small=3 --choice ucb -b 2000 --slice 64 -w",
+    "speciate campaigns create fair --set maze-test -p maze-vpo -b 5000 --mode fixed --json",
+    "speciate campaigns create taught --set maze-test -p maze-base -b 20000 --learn vector_max_at_k --slice 64 -w",
 )
 @add_options(Campaign, without={"slug", "problems", "policy", "mutator"})
 def create(
@@ -87,7 +86,7 @@ def create(
             raise typer.Exit(_VIEW.follow(service, created.slug, as_json=as_json))
 
 
-@app.command("show", epilog=examples("speciate campaigns show sweep", "speciate campaigns show sweep --json"))
+@command(app, "show", "speciate campaigns show sweep", "speciate campaigns show sweep --json")
 def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = False) -> None:
     """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
     with client(ctx) as service:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, invalid_argument
+from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records, invalid_argument
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import NotFoundError
 
@@ -21,14 +21,13 @@ app = command_group()
 CandidateName = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candidate id, or RUN/NUMBER.")]
 
 
-@app.command(
+@command(
+    app,
     "list",
-    epilog=examples(
-        "speciate candidates list RUN",
-        "speciate candidates list RUN --status failed",
-        "speciate candidates list RUN --sort gain --rule 'gain >= 5 and overlap <= 0'",
-        "speciate candidates list RUN --elite --role mutate --policy qwen@2",
-    ),
+    "speciate candidates list RUN",
+    "speciate candidates list RUN --status failed",
+    "speciate candidates list RUN --sort gain --rule 'gain >= 5 and overlap <= 0'",
+    "speciate candidates list RUN --elite --role mutate --policy qwen@2",
 )
 def list_(
     ctx: typer.Context,
@@ -65,7 +64,7 @@ def list_(
     )
 
 
-@app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
+@command(app, "top", "speciate candidates top RUN", "speciate candidates top RUN --json")
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the Pareto front, best candidate first: what no other candidate dominates."""
     with client(ctx) as service:
@@ -81,7 +80,7 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
     )
 
 
-@app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
+@command(app, "show", "speciate candidates show RUN/17", "speciate candidates show ID --json")
 def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show a candidate, its program and its evaluator artifacts."""
     with client(ctx) as service:
@@ -96,7 +95,7 @@ def _reasoning(record: RolloutDetail) -> str:
     return f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
 
 
-@app.command("rollout", epilog=examples("speciate candidates rollout RUN/17"))
+@command(app, "rollout", "speciate candidates rollout RUN/17")
 def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the prompt and completion of a candidate, and why the completion could not be read."""
     with client(ctx) as service:
@@ -123,7 +122,7 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
     output.print_sections((*prompts, ("result", failure)))
 
 
-@app.command("diff", epilog=examples("speciate candidates diff RUN/17"))
+@command(app, "diff", "speciate candidates diff RUN/17")
 def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the diff from the first parent to a candidate."""
     with client(ctx) as service:
@@ -134,7 +133,7 @@ def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
         output.print_text(str(difference["diff"] or "No difference."))
 
 
-@app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
+@command(app, "lineage", "speciate candidates lineage RUN/17")
 def lineage(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """List the ancestors of a candidate."""
     with client(ctx) as service:

@@ -62,6 +62,7 @@ _LOCAL: Final = {"runs", "best", "candidates", "unlocks", "strategies"}
 _LOCAL_WRITERS: Final = {"run", "problems", "sets", "policies"}
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class CommandGroup(TyperGroup):
@@ -80,6 +81,11 @@ class CommandGroup(TyperGroup):
 
 def command_group() -> typer.Typer:
     return typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
+
+
+def command(app: typer.Typer, name: str, *usages: str, **options: Any) -> Callable[[Command], Command]:
+    """Return a decorator that adds a command to an app; its help shows the usages as examples."""
+    return app.command(name, epilog=examples(*usages), **options)
 
 
 def examples(*lines: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import command_group, examples
+from speciate.cli.common import command, command_group
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ _MODEL_SEARCH: Final = _Search("circle-packing-26", 32)
 _COMPARISONS: Final = (_Comparison("maze", 100, 30), _Comparison("programs", 12, 90))
 
 
-@app.command(
-    "demo",
-    epilog=examples(
-        "speciate demo", "speciate demo --scale 0.2 --data-dir ./data", "speciate demo --model smollm2-135m"
-    ),
+@command(
+    app, "demo", "speciate demo", "speciate demo --scale 0.2 --data-dir ./data", "speciate demo --model smollm2-135m"
 )
 def demo_command(
     data_dir: Annotated[

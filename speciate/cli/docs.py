@@ -7,14 +7,14 @@ import webbrowser
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import client, command_group, examples
+from speciate.cli.common import client, command, command_group
 from speciate.domain.errors import SpeciateError
 from speciate.process_roots import DOCS
 
 app = command_group()
 
 
-@app.command("docs", epilog=examples("speciate docs"))
+@command(app, "docs", "speciate docs")
 def docs(ctx: typer.Context) -> None:
     """Open the documentation in a browser and print its address.
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command_group, examples
+from speciate.cli.common import AsJson, client, command, command_group
 from speciate.client import BrokenEvaluatorError, CandidateFailedError, Client, EvaluationWorker, Rewards
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import InvalidInputError, UnavailableError
@@ -31,13 +31,12 @@ _MOST_BROKEN: Final = 5
 _OF_COMMAND: Final = ("exit_status", "no_json")
 
 
-@app.command(
+@command(
+    app,
     "evaluate",
-    epilog=examples(
-        "speciate evaluate --problem fast-kernel -- ./measure.sh",
-        "speciate evaluate --problem fast-kernel --capability gpu --slots 4 --timeout 600 -- python measure.py",
-        "speciate evaluate --idle 300 --most 100 -- ./measure.sh    # in a job of a cluster",
-    ),
+    "speciate evaluate --problem fast-kernel -- ./measure.sh",
+    "speciate evaluate --problem fast-kernel --capability gpu --slots 4 --timeout 600 -- python measure.py",
+    "speciate evaluate --idle 300 --most 100 -- ./measure.sh    # in a job of a cluster",
     context_settings={"ignore_unknown_options": True},
 )
 def evaluate(

@@ -20,10 +20,10 @@ from speciate.cli.common import (
     NoOut,
     OutDirectory,
     Yes,
+    command,
     command_group,
     confirm_budget,
     drop_none,
-    examples,
 )
 from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
@@ -40,15 +40,14 @@ app = command_group()
 _MOST_OF_FRONT: Final = 20
 
 
-@app.command(
+@command(
+    app,
     "evolve",
-    epilog=examples(
-        "speciate evolve circle-packing-26 -n 500",
-        "speciate evolve initial_program.py evaluator.py --model openai/gpt-5-mini -n 100",
-        "speciate evolve my-problem/ --agent 'claude -p' --dollars 5 --out better",
-        "speciate evolve my-problem/ --model openai/gpt-5-mini --dollars 5 --estimate",
-        "speciate evolve initial_program.py evaluator.py --minimize loss --target 'loss <= 0.1'",
-    ),
+    "speciate evolve circle-packing-26 -n 500",
+    "speciate evolve initial_program.py evaluator.py --model openai/gpt-5-mini -n 100",
+    "speciate evolve my-problem/ --agent 'claude -p' --dollars 5 --out better",
+    "speciate evolve my-problem/ --model openai/gpt-5-mini --dollars 5 --estimate",
+    "speciate evolve initial_program.py evaluator.py --minimize loss --target 'loss <= 0.1'",
 )
 @add_options(RunSpec, without=("budget.evaluations", "learning"))
 def evolve_command(

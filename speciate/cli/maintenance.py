@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
+from speciate.cli.common import AsJson, DataDir, Yes, command, command_group, confirm
 from speciate.domain.run import RunState
 from speciate.local.servers import connected_stores
 from speciate.settings import load_settings
@@ -29,13 +29,12 @@ def _secrets_group() -> None:
     pass
 
 
-@app.command(
+@command(
+    app,
     "prune",
-    epilog=examples(
-        "speciate prune --dry-run",
-        "speciate prune --older-than 90 --completed --yes",
-        "speciate prune --dry-run --json",
-    ),
+    "speciate prune --dry-run",
+    "speciate prune --older-than 90 --completed --yes",
+    "speciate prune --dry-run --json",
 )
 def prune_command(
     older_than: Annotated[
@@ -145,7 +144,7 @@ def _size(count: float) -> str:
     return f"{count:,.3g} GB"
 
 
-@secrets_app.command("renew", epilog=examples("SPECIATE_SECRET_KEY=new,old speciate secrets renew"))
+@command(secrets_app, "renew", "SPECIATE_SECRET_KEY=new,old speciate secrets renew")
 def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Re-encrypt all stored secrets with the first secret key, so that the other keys can be removed.
 

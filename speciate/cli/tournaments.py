@@ -11,16 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from speciate.cli import output
-from speciate.cli.common import (
-    AsJson,
-    Yes,
-    client,
-    command_group,
-    confirm,
-    confirm_budget,
-    examples,
-    invalid_argument,
-)
+from speciate.cli.common import AsJson, Yes, client, command, command_group, confirm, confirm_budget, invalid_argument
 from speciate.cli.lifecycle import (
     DeclarationView,
     Name,
@@ -64,14 +55,13 @@ add_lifecycle_commands(app, VIEW, "mazes")
 _OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "metric", "stopping", "target")
 
 
-@app.command(
+@command(
+    app,
     "create",
-    epilog=examples(
-        "speciate tournaments create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
-        "speciate tournaments create runs --set s -b 90 --method grpo=grpo-0,grpo-1 --method vpo=vpo-0,vpo-1",
-        "speciate tournaments create two --problem a --problem b -p base -p new --mutator mutator -b 500",
-        "speciate tournaments create --file tournament.toml",
-    ),
+    "speciate tournaments create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
+    "speciate tournaments create runs --set s -b 90 --method grpo=grpo-0,grpo-1 --method vpo=vpo-0,vpo-1",
+    "speciate tournaments create two --problem a --problem b -p base -p new --mutator mutator -b 500",
+    "speciate tournaments create --file tournament.toml",
 )
 @add_options(Tournament, only=_OPTIONS)
 def create(
@@ -171,7 +161,7 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
     return declared.model_copy(update={"problems": tuple(problems)}).doubt or methods_doubt(declared)
 
 
-@app.command("show", epilog=examples("speciate tournaments show mazes", "speciate tournaments show mazes --json"))
+@command(app, "show", "speciate tournaments show mazes", "speciate tournaments show mazes --json")
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show the declaration and the progress."""
     with client(ctx) as service:
@@ -202,10 +192,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     )
 
 
-@app.command(
-    "report",
-    epilog=examples("speciate tournaments report mazes", "speciate tournaments report mazes --full --rows 400"),
-)
+@command(app, "report", "speciate tournaments report mazes", "speciate tournaments report mazes --full --rows 400")
 def report(
     ctx: typer.Context,
     name: Name,
@@ -227,11 +214,11 @@ def report(
         show_report(report, rows, full=full)
 
 
-@app.command(
+@command(
+    app,
     "export",
-    epilog=examples(
-        "speciate tournaments export mazes --out mazes.html", "speciate tournaments export mazes --format parquet"
-    ),
+    "speciate tournaments export mazes --out mazes.html",
+    "speciate tournaments export mazes --format parquet",
 )
 def export(
     ctx: typer.Context,
@@ -261,7 +248,7 @@ def export(
     output.print_line(f"{path}")
 
 
-@app.command("extend", epilog=examples("speciate tournaments extend mazes --reason 'more power' --problem maze-207"))
+@command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-207")
 def extend(
     ctx: typer.Context,
     name: Name,

@@ -14,8 +14,8 @@ from speciate.cli.common import (
     AsJson,
     Limit,
     client,
+    command,
     command_group,
-    examples,
     first_records,
     invalid_argument,
     note_more,
@@ -34,15 +34,14 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-@app.command(
+@command(
+    app,
     "unlocks",
-    epilog=examples(
-        "speciate unlocks",
-        "speciate unlocks --policy qwen --first --json",
-        "speciate unlocks --problem maze-7 --by-policy",
-        "speciate unlocks --problem packing --records",
-        "speciate unlocks --every-target --out unlocks.parquet",
-    ),
+    "speciate unlocks",
+    "speciate unlocks --policy qwen --first --json",
+    "speciate unlocks --problem maze-7 --by-policy",
+    "speciate unlocks --problem packing --records",
+    "speciate unlocks --every-target --out unlocks.parquet",
 )
 def unlocks_command(
     ctx: typer.Context,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
-from speciate.cli.common import command_group, examples
+from speciate.cli.common import command, command_group
 from speciate.cli.model_options import add_options
 from speciate.cli.output import console, sanitize
 from speciate.domain.errors import ConfigurationError
@@ -31,11 +31,8 @@ class StopRequested(KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP was received."""
 
 
-@app.command(
-    "up",
-    epilog=examples(
-        "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
-    ),
+@command(
+    app, "up", "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
 )
 @add_options(Settings, only=("host", "port", "data_dir", "evaluate_slots", "generate_slots"))
 def up_command(
@@ -118,7 +115,7 @@ def _supervise(service: LocalService, out: Console) -> None:
             out.print(f"{name} exited and was restarted. See {sanitize(service.log_of(name))}", soft_wrap=True)
 
 
-@app.command("migrate", epilog=examples("SPECIATE_DATABASE_URL=postgresql://… speciate migrate"))
+@command(app, "migrate", "SPECIATE_DATABASE_URL=postgresql://… speciate migrate")
 def migrate_command() -> None:
     """Upgrade the schema of the database at SPECIATE_DATABASE_URL.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ _DELIVERED: Final = "delivered"
 _TEST_TIMEOUT_S: Final = 20.0
 
 
-@app.command(
+@command(
+    app,
     "add",
-    epilog=examples(
-        "speciate webhooks add https://hooks.example/speciate",
-        "speciate webhooks add https://hooks.example/speciate --event unlock --event alarm",
-    ),
+    "speciate webhooks add https://hooks.example/speciate",
+    "speciate webhooks add https://hooks.example/speciate --event unlock --event alarm",
 )
 def add(
     ctx: typer.Context,
@@ -53,7 +52,7 @@ def add(
     output.print_note(f"Webhook {created.id} receives {', '.join(created.events)}. Its secret cannot be shown again.")
 
 
-@app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))
+@command(app, "list", "speciate webhooks list", "speciate webhooks list --json | jq .url")
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the webhooks of the project, newest first."""
     with client(ctx) as service:
@@ -67,7 +66,7 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     )
 
 
-@app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
+@command(app, "remove", "speciate webhooks remove 019a…")
 def remove(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
     """Delete a webhook and its pending deliveries."""
     with client(ctx) as service:
@@ -75,7 +74,7 @@ def remove(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> N
     output.print_result({"removed": webhook}, f"Deleted webhook {webhook}.", as_json=as_json)
 
 
-@app.command("test", epilog=examples("speciate webhooks test 019a…"))
+@command(app, "test", "speciate webhooks test 019a…")
 def send_test(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
     """Send a test event and report the result.
 
@@ -106,10 +105,7 @@ def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
     return sent
 
 
-@app.command(
-    "deliveries",
-    epilog=examples("speciate webhooks deliveries 019a…", "speciate webhooks deliveries 019a… --state failed"),
-)
+@command(app, "deliveries", "speciate webhooks deliveries 019a…", "speciate webhooks deliveries 019a… --state failed")
 def deliveries(
     ctx: typer.Context,
     webhook: WebhookId,

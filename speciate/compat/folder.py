@@ -79,7 +79,7 @@ def read_folder(
             remaining -= len(files[path])
         except UnreadableError as error:
             if included:
-                raise refused(folder, FieldError(str(error), file=path)) from None
+                raise refused(folder, error, path) from None
             left_out[path] = str(error)
     if unused := patterns.unused:
         raise NotFoundError(f"--include {unused[0]!r} matches no file in {folder}.", remedy="Name paths within it.")
@@ -95,7 +95,7 @@ def _read_needed(folder: Path, needed: Sequence[str]) -> dict[str, str]:
         try:
             texts[name] = read_plain(folder, name)
         except UnreadableError as error:
-            raise refused(folder, FieldError(str(error), file=name)) from None
+            raise refused(folder, error, name) from None
     return texts
 
 
@@ -145,9 +145,7 @@ def path_within(folder: Path, path: str, option: str) -> str:
         if whole.is_relative_to(top) and os.path.lexists(whole):
             relative = whole.relative_to(top).as_posix()
             if not re.fullmatch(FILE_PATH, relative):
-                raise refused(
-                    folder, FieldError("has a name that is not allowed for files of a problem", file=relative)
-                )
+                raise refused(folder, "has a name that is not allowed for files of a problem", relative)
             return relative
     raise NotFoundError(
         f"{option} is {path}: {folder} contains no such file.", remedy="Name a directory with both files."
@@ -167,7 +165,16 @@ def read_plain(folder: Path, name: str) -> str:
         raise UnreadableError(str(error).removeprefix(f"{name!r} ")) from None
 
 
-def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
+def optional_text(folder: Path, name: str) -> str:
+    """Return the text of a file, or an empty one if it cannot be read."""
+    try:
+        return read_plain(folder, name)
+    except UnreadableError:
+        return ""
+
+
+def refused(folder: Path, message: object, file: str | None = None, where: str = "") -> InvalidInputError:
+    field_error = FieldError(str(message), where, file=file)
     return InvalidInputError(f"{folder} cannot be imported: {field_error}.", field_errors=(field_error,))
 
 
@@ -188,13 +195,9 @@ def _walk(
                 continue
             count += 1
             if count > _MAX_ENTRIES:
-                raise refused(
-                    folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem")
-                )
+                raise refused(folder, f"holds more than {_MAX_ENTRIES} files: expected those of one problem")
             if path in RESERVED and path != needed[0]:
-                raise refused(
-                    folder, FieldError("has a name that is reserved in imported problems: rename it", file=path)
-                )
+                raise refused(folder, "has a name that is reserved in imported problems: rename it", path)
             if entry.name.startswith((".", "__pycache__")):
                 continue
             wanted = patterns.lead_into(path) or any(name.startswith(f"{path}/") for name in needed)

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 from speciate.compat import Choice
 from speciate.compat.draft import COMMENTS, PROBE, Draft, DraftRewards, Objectives, contained
-from speciate.compat.folder import read_folder, read_plain, refused
+from speciate.compat.folder import optional_text, read_folder, refused
 from speciate.compat.naming import named_after
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.image import check_image
 from speciate.problems.loader import FILE_NAME
-from speciate.problems.unreadable import UnreadableError
 from speciate.problems.writing import toml_text
 
 CONFIG: Final = "task.toml"
@@ -81,7 +80,7 @@ def read_harbor(folder: Path, choice: Choice) -> HarborDraft:
     try:
         config = tomllib.loads(needed[CONFIG])
     except tomllib.TOMLDecodeError as error:
-        raise refused(folder, FieldError(f"is not TOML: {error}", file=CONFIG)) from None
+        raise refused(folder, f"is not TOML: {error}", CONFIG) from None
     include = [pattern.removeprefix("tests/") for pattern in choice.include]
     tests, left_out = read_folder(folder / "tests", ("test.sh",), include=include)
     environment, verifier = _table(config, "environment"), _table(config, "verifier")
@@ -90,7 +89,7 @@ def read_harbor(folder: Path, choice: Choice) -> HarborDraft:
         remarks.append("the container has no network: a test or solution that downloads something fails")
     if (folder / "environment" / "docker-compose.yaml").exists():
         remarks.append("environment/docker-compose.yaml is left out: there is one container")
-    reference = _text(folder, _REFERENCE)
+    reference = optional_text(folder, _REFERENCE)
     if not reference:
         remarks.append(f"there is no {_REFERENCE}: whether the tests accept a right solution was not tried")
     slug, title = named_after(folder, "harbor")
@@ -159,15 +158,8 @@ def _variables(environment: Mapping[str, Any]) -> tuple[dict[str, str], list[str
 
 def _work_folder(folder: Path, environment: Mapping[str, Any]) -> str:
     stated = environment.get("workdir")
-    named = [stated] if isinstance(stated, str) else _WORKDIR.findall(_text(folder, _DOCKERFILE))
+    named = [stated] if isinstance(stated, str) else _WORKDIR.findall(optional_text(folder, _DOCKERFILE))
     return named[-1].rstrip("/") if named and named[-1].rstrip("/") else "/app"
-
-
-def _text(folder: Path, name: str) -> str:
-    try:
-        return read_plain(folder, name)
-    except (UnreadableError, OSError):
-        return ""
 
 
 _LIMITS: Final = {"tmp_bytes": 256 << 20, "file_bytes": 256 << 20, "threads": 128, "processes": 64}

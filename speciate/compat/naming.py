@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from speciate.compat.folder import RESERVED, path_within, read_plain, refused
-from speciate.domain.errors import FieldError, NotFoundError
+from speciate.compat.folder import RESERVED, optional_text, path_within, read_plain, refused
+from speciate.domain.errors import NotFoundError
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
@@ -67,7 +67,7 @@ def find_program(
     for name, path in sorted(there.items()):
         if name in stems and path.is_dir():
             detail = f"is a folder: join its files into {name}.txt, as the evaluator expects them, and import again"
-            raise refused(folder, FieldError(detail, file=name))
+            raise refused(folder, detail, name)
         if path.stem in stems:
             _require_language(folder, Path(name))
     raise NotFoundError(
@@ -80,7 +80,7 @@ def _require_language(folder: Path, path: Path) -> None:
     if path.suffix.lower() not in (".py", *LANGUAGES):
         suffixes = ", ".join(LANGUAGES)
         detail = f"is in no known language: expected .py or one of {suffixes}"
-        raise refused(folder, FieldError(detail, file=path.as_posix()))
+        raise refused(folder, detail, path.as_posix())
 
 
 def with_program(files: Mapping[str, str], place: Path, path: str, *, inside: bool) -> tuple[str, dict[str, str]]:
@@ -96,7 +96,7 @@ def with_program(files: Mapping[str, str], place: Path, path: str, *, inside: bo
     try:
         text = files[path] if inside else read_plain(place, path)
     except UnreadableError as error:
-        raise refused(place, FieldError(str(error), file=path)) from None
+        raise refused(place, error, path) from None
     return name, {name: text, **{each: content for each, content in files.items() if each not in RESERVED}}
 
 
@@ -122,7 +122,7 @@ class Packages:
 
 
 def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:
-    lines = _lines(folder, listed)
+    lines = requirement_lines(optional_text(folder, listed))
     named = [line for line in lines if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
     needed = [line for line in named if _name_of(line) not in _PROVIDED]
     imported = {_PACKAGES[module] for module in _imports(files or {}) if module in _PACKAGES}
@@ -158,14 +158,6 @@ def remarks_on(
     if starter := _STARTERS.search(files[evaluator]):
         remarks.append(f"{evaluator} uses {starter[1]}: only tier A of the sandbox lets evaluators start processes")
     return tuple(remarks)
-
-
-def _lines(folder: Path, listed: str) -> list[str]:
-    try:
-        text = read_plain(folder, listed)
-    except UnreadableError:
-        return []
-    return requirement_lines(text)
 
 
 def _name_of(requirement: str) -> str:

@@ -25,10 +25,9 @@ from typing import Any, Final
 
 from speciate.compat import Choice
 from speciate.compat.draft import Draft, Objectives
-from speciate.compat.folder import path_within, read_folder, read_plain
+from speciate.compat.folder import optional_text, path_within, read_folder
 from speciate.compat.naming import find_program, named_after, packages_in, parsed, remarks_on, with_program
 from speciate.compat.settings import CONFIG, settings_in
-from speciate.problems.unreadable import UnreadableError
 
 _DESCRIPTION: Final = "problem_description.md"
 _LAUNCHER: Final = "run_evo.py"
@@ -83,7 +82,7 @@ def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
         seeds=("initial_program", "program"),
         evaluator="evaluator.py",
         without=_DESCRIPTION,
-        description=_text_in(folder, _DESCRIPTION),
+        description=optional_text(folder, _DESCRIPTION),
         adapter="alphaevolve_cli",
         undeclared=Objectives.ALL,
     )
@@ -109,16 +108,9 @@ def _read_configured(
     )
 
 
-def _text_in(folder: Path, name: str) -> str:
-    try:
-        return read_plain(folder, name)
-    except UnreadableError:
-        return ""
-
-
 def _message_in(folder: Path) -> str:
     """Return the text that the launcher assigns to a name that ends in ``task_sys_msg``, or an empty text."""
-    for node in ast.walk(parsed(_text_in(folder, _LAUNCHER))):
+    for node in ast.walk(parsed(optional_text(folder, _LAUNCHER))):
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(message)))

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from speciate.compat.folder import read_plain, refused
-from speciate.domain.errors import FieldError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Finite
 from speciate.problems.unreadable import UnreadableError
@@ -100,11 +99,11 @@ def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings,
     try:
         settings = Settings.model_validate(_values_in(read_plain(folder, name)))
     except UnreadableError as error:
-        raise refused(folder, FieldError(str(error), file=name)) from None
+        raise refused(folder, error, name) from None
     except ValidationError as error:
         field_errors = error.errors()
         where = ".".join(str(part) for part in field_errors[0]["loc"])
-        raise refused(folder, FieldError(validation_message(field_errors[0]), where, file=name)) from None
+        raise refused(folder, validation_message(field_errors[0]), name, where) from None
     if settings.evaluator.timeout > MOST_S:
         remarks.append(
             f"{name} allows {settings.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"

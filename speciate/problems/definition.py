@@ -47,11 +47,11 @@ _MISSING: Final = {
 }
 
 
-def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
+def parse_definition(definition: Mapping[str, Any]) -> Problem:
     """Return the problem of a definition in JSON values; errors have the path of the invalid value as ``where``."""
     problem, field_errors = examine(definition)
     if problem is None:
-        raise invalid(name, field_errors)
+        raise invalid("the problem", field_errors)
     return problem
 
 
@@ -171,7 +171,10 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
             field_errors += _seed_field_errors(seed, definition)
-        field_errors += _marker_field_errors(seed, where="seed_program")
+        try:
+            find_blocks(seed)
+        except MarkerError as error:
+            field_errors.append(FieldError(error.message, "seed_program", line=error.line))
     evaluator = definition.get("evaluator")
     by_command = kind == ProblemKind.IN_PROCESS.value and definition.get("image") is not None  # any language
     if isinstance(evaluator, str) and evaluator.strip() and not by_command:
@@ -181,14 +184,6 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
         ]
         field_errors += next(filter(None, missing), [])
     return field_errors
-
-
-def _marker_field_errors(program: str, *, where: str) -> list[FieldError]:
-    try:
-        find_blocks(program)
-    except MarkerError as error:
-        return [FieldError(error.message, where, line=error.line)]
-    return []
 
 
 def stray_marker_note(program: str) -> str:

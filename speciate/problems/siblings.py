@@ -60,10 +60,13 @@ class Siblings:
         self._case_lines: list[int] = []
         self.definition = {key: value for key, value in raw.items() if key not in _FILE_KEYS}
         if "seed" in raw and "seed_program" in raw:
-            self.field_errors.append(FieldError("is given beside seed: expected one of them", "seed_program"))
+            self._reject("is given beside seed: expected one of them", "seed_program")
         for key, (field, load) in _FILE_KEYS.items():
             if key in raw and (value := load(self, raw[key])) is not None:
                 self.definition[field] = value
+
+    def _reject(self, message: str, where: str) -> None:
+        self.field_errors.append(FieldError(message, where))
 
     def place(self, field_error: FieldError) -> FieldError:
         """Return an error with the file and lines that it refers to."""
@@ -91,17 +94,14 @@ class Siblings:
     def text(self, key: str, name: object, folder: str | None = None) -> str | None:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the error."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
-            self.field_errors.append(
-                FieldError(
-                    f"is {shorten(name)}: expected the name of a file in the same directory{_INLINE.get(key, '')}", key
-                )
-            )
+            expected = f"expected the name of a file in the same directory{_INLINE.get(key, '')}"
+            self._reject(f"is {shorten(name)}: {expected}", key)
             return None
         try:
             path = name if folder is None else f"{folder}/{name}"
             text = self._read(path)
         except UnreadableError as error:
-            self.field_errors.append(FieldError(str(error), key))
+            self._reject(str(error), key)
             return None
         self._files[key] = path
         return text
@@ -112,17 +112,17 @@ class Siblings:
             return self.text("seed", names)
         if self._raw.get("many_files") is not True:
             one = "expected the name of a file in the same directory, or many_files = true beside it"
-            self.field_errors.append(FieldError(f"has several files: {one}", "seed"))
+            self._reject(f"has several files: {one}", "seed")
             return None
         texts = names if isinstance(names, dict) else {str(n): self.text(f"seed.{n}", n) for n in names}
         if not all(isinstance(text, str) for text in texts.values()):
             if isinstance(names, dict):
-                self.field_errors.append(FieldError("expected texts by name of the file", "seed"))
+                self._reject("expected texts by name of the file", "seed")
             return None
         try:
             return text_of({str(name): str(text) for name, text in texts.items()})
         except FilesError as error:
-            self.field_errors.append(FieldError(error.message, "seed"))
+            self._reject(error.message, "seed")
             return None
 
     def script(self, script: object) -> str | None:
@@ -137,7 +137,7 @@ class Siblings:
             return names
         if not isinstance(names, list):
             expected = "a list of names of files in the same directory, or a table of texts by name"
-            self.field_errors.append(FieldError(f"is {shorten(names)}: expected {expected}", key))
+            self._reject(f"is {shorten(names)}: expected {expected}", key)
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
@@ -150,12 +150,12 @@ class Siblings:
         for i, name in enumerate(names):
             if not isinstance(name, str) or not _PLAIN_PATH.fullmatch(name):
                 expected = "expected the path of a file or folder in the same directory"
-                self.field_errors.append(FieldError(f"is {shorten(name)}: {expected}", f"data_files.{i}"))
+                self._reject(f"is {shorten(name)}: {expected}", f"data_files.{i}")
                 continue
             try:
                 contents |= self._read_data(name)
             except UnreadableError as error:
-                self.field_errors.append(FieldError(str(error), f"data_files.{i}"))
+                self._reject(str(error), f"data_files.{i}")
         return contents
 
     def packages(self, value: object) -> object:
@@ -168,7 +168,7 @@ class Siblings:
         try:
             return locked_requirements(value, text)
         except UnreadableError as error:
-            self.field_errors.append(FieldError(str(error), "requirements"))
+            self._reject(str(error), "requirements")
             return None
 
     def templates(self, names: object) -> object:

@@ -47,7 +47,7 @@ def with_ranges_of(problem: Problem, seen: Sequence[Mapping[str, float]]) -> Pro
     return problem.model_copy(update={"objectives": declared})
 
 
-def problem_texts(problem: Problem, comments: Mapping[str, str] | None = None) -> dict[str, str]:
+def problem_texts(problem: Problem) -> dict[str, str]:
     """Return the files of a problem's directory by name, ``problem.toml`` first."""
     definition = problem.model_dump(mode="json", exclude_defaults=True)
     definition["objectives"] = [objective_json(each) for each in problem.objectives]
@@ -61,7 +61,7 @@ def problem_texts(problem: Problem, comments: Mapping[str, str] | None = None) -
         definition["cases"] = folder.placed(_CASES, text) or cases
     folder.texts(definition, "files", "{}")
     folder.texts(definition, "prompts", f"{TEMPLATE_FOLDER}/{{}}{TEMPLATE_SUFFIX}")
-    return {FILE_NAME: toml_text(definition, comments or {}), **folder.files}
+    return {FILE_NAME: toml_text(definition, {}), **folder.files}
 
 
 class _Folder:

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from speciate.cli import output
-from speciate.cli.common import URL_FLAG, AsJson, command_group, examples
+from speciate.cli.common import URL_FLAG, AsJson, command, command_group
 from speciate.cli.doctor import machine
 from speciate.cli.doctor.findings import Finding, Status
 from speciate.cli.doctor.machine import effective_settings
@@ -30,7 +30,7 @@ ServiceOnly = Annotated[
 ]
 
 
-@app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))
+@command(app, "doctor", "speciate doctor", "speciate doctor --json | jq .checks")
 def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
     """Check the installation and print a fix for each problem found.
 

@@ -7,19 +7,18 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command_group, examples
+from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command, command_group
 from speciate.domain.errors import ConfigurationError
 
 app = command_group()
 
 
-@app.command(
+@command(
+    app,
     "mcp",
-    epilog=examples(
-        "claude mcp add speciate -- speciate mcp",
-        "speciate --url https://search.example.org mcp",
-        "speciate mcp --http 8765    # for clients of streamable HTTP, at http://127.0.0.1:8765/mcp",
-    ),
+    "claude mcp add speciate -- speciate mcp",
+    "speciate --url https://search.example.org mcp",
+    "speciate mcp --http 8765    # for clients of streamable HTTP, at http://127.0.0.1:8765/mcp",
 )
 def mcp_command(
     ctx: typer.Context,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records
 from speciate.cli.errors import ExitCode
 from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
@@ -30,13 +30,12 @@ app = command_group()
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
 
 
-@app.command(
+@command(
+    app,
     "init",
-    epilog=examples(
-        "speciate problems init my-problem",
-        "speciate problems init my-problem --language cpp",
-        "speciate problems init my-problem --kind data",
-    ),
+    "speciate problems init my-problem",
+    "speciate problems init my-problem --language cpp",
+    "speciate problems init my-problem --kind data",
 )
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")],
@@ -52,9 +51,7 @@ def init(
     _write_files(write, directory, f"Next: speciate problems check {directory}", as_json=as_json)
 
 
-@app.command(
-    "check", epilog=examples("speciate problems check my-problem", "speciate problems check my-problem --json")
-)
+@command(app, "check", "speciate problems check my-problem", "speciate problems check my-problem --json")
 def check(
     directory: Directory,
     repeats: Annotated[
@@ -87,13 +84,12 @@ def check(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command(
+@command(
+    app,
     "add",
-    epilog=examples(
-        "speciate problems add circle-packing-26",
-        "speciate problems add ./my-problem",
-        "speciate problems add --bundled",
-    ),
+    "speciate problems add circle-packing-26",
+    "speciate problems add ./my-problem",
+    "speciate problems add --bundled",
 )
 def add(
     ctx: typer.Context,
@@ -137,7 +133,7 @@ def add(
                 _note_unchanged(service, version)
 
 
-@app.command("schema", epilog=examples("speciate problems schema > my-problem/problem.schema.json"))
+@command(app, "schema", "speciate problems schema > my-problem/problem.schema.json")
 def schema() -> None:
     """Print the JSON schema of problem.toml, for editors.
 
@@ -149,11 +145,12 @@ def schema() -> None:
 app.command("import", epilog=IMPORT_EXAMPLES)(import_command)
 
 
-@app.command(
+@command(
+    app,
     "list",
-    epilog=examples(
-        "speciate problems list", "speciate problems list circle-packing-26 --json", "speciate problems list --bundled"
-    ),
+    "speciate problems list",
+    "speciate problems list circle-packing-26 --json",
+    "speciate problems list --bundled",
 )
 def list_(
     ctx: typer.Context,
@@ -189,7 +186,7 @@ def list_(
     )
 
 
-@app.command("show", epilog=examples("speciate problems show circle-packing-26", "speciate problems show sorting@2"))
+@command(app, "show", "speciate problems show circle-packing-26", "speciate problems show sorting@2")
 def show(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
@@ -204,7 +201,7 @@ def show(
         _show(version)
 
 
-@app.command("prompt", epilog=examples("speciate problems prompt ./my-problem", "speciate problems prompt sorting@2"))
+@command(app, "prompt", "speciate problems prompt ./my-problem", "speciate problems prompt sorting@2")
 def prompt(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, or name, name@version or id.")],
@@ -238,12 +235,11 @@ def prompt(
         output.print_text(rendered.user)
 
 
-@app.command(
+@command(
+    app,
     "export",
-    epilog=examples(
-        "speciate problems export verifiers:./circle-packing-env circle-packing-26",
-        "speciate problems export verifiers:./my-env ./my-problem",
-    ),
+    "speciate problems export verifiers:./circle-packing-env circle-packing-26",
+    "speciate problems export verifiers:./my-env ./my-problem",
 )
 def export(
     ctx: typer.Context,
@@ -274,7 +270,7 @@ def export(
     _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint, as_json=as_json)
 
 
-@app.command("save", epilog=examples("speciate problems save RUN my-problem"))
+@command(app, "save", "speciate problems save RUN my-problem")
 def save(
     ctx: typer.Context,
     run_id: RunId,
@@ -291,7 +287,7 @@ def save(
     _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint, as_json=as_json)
 
 
-@app.command("templates", epilog=examples("speciate problems templates my-problem"))
+@command(app, "templates", "speciate problems templates my-problem")
 def templates(directory: Directory, as_json: AsJson = False) -> None:
     """Write the default prompt templates into a problem directory, for editing."""
     from speciate.cli.problems.prompts import TEMPLATE_FILES, write_templates

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = command_group()
 
 
-@app.command("create", epilog=examples("speciate sets create physics relativistic-energy planck-radiation@1"))
+@command(app, "create", "speciate sets create physics relativistic-energy planck-radiation@1")
 def create(
     ctx: typer.Context,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name of the set; cannot be reused.")],
@@ -33,7 +33,7 @@ def create(
     )
 
 
-@app.command("add", epilog=examples("speciate sets add frontier-math"))
+@command(app, "add", "speciate sets add frontier-math")
 def add(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="SET", help="Name of a bundled problem set.")],
@@ -75,7 +75,7 @@ def get_or_create(service: Client, slug: str, ids: list[str], *, title: str, oth
     return problem_set
 
 
-@app.command("list", epilog=examples("speciate sets list"))
+@command(app, "list", "speciate sets list")
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List problem sets, newest first."""
     with client(ctx) as service:
@@ -89,7 +89,7 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     )
 
 
-@app.command("show", epilog=examples("speciate sets show physics --json"))
+@command(app, "show", "speciate sets show physics --json")
 def show(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="SET", help="Set name or id.")],

@@ -18,6 +18,7 @@ from speciate.cli.common import (
     OutDirectory,
     RunId,
     client,
+    command,
     command_group,
     examples,
     first_records,
@@ -56,14 +57,13 @@ _LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")]
 
 
-@app.command(
+@command(
+    app,
     "list",
-    epilog=examples(
-        "speciate runs list",
-        "speciate runs list --state running --json",
-        "speciate runs list --tag baseline --sort best",
-        "speciate runs list --group all",
-    ),
+    "speciate runs list",
+    "speciate runs list --state running --json",
+    "speciate runs list --tag baseline --sort best",
+    "speciate runs list --group all",
 )
 def list_(
     ctx: typer.Context,
@@ -112,7 +112,7 @@ def list_(
     output.print_records(records, columns, row, empty=empty, as_json=as_json)
 
 
-@app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
+@command(app, "show", "speciate runs show RUN", "speciate runs show RUN --json")
 def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Show a run, its progress and the targets it reached."""
     with client(ctx) as service:
@@ -145,7 +145,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         )  # fmt: skip
 
 
-@app.command("evaluations", epilog=examples("speciate runs evaluations RUN", "speciate runs evaluations RUN --json"))
+@command(app, "evaluations", "speciate runs evaluations RUN", "speciate runs evaluations RUN --json")
 def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """List the evaluations in progress that last long, with the last text of progress of each.
 
@@ -162,7 +162,7 @@ def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> N
     )
 
 
-@app.command("guidance", epilog=examples("speciate runs guidance RUN", "speciate runs guidance RUN --json"))
+@command(app, "guidance", "speciate runs guidance RUN", "speciate runs guidance RUN --json")
 def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the advice a run wrote for its own prompts, and how often it helped.
 
@@ -180,11 +180,12 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     )  # fmt: skip
 
 
-@app.command(
+@command(
+    app,
     "watch",
-    epilog=examples(
-        "speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind", "speciate runs watch RUN --log trackio"
-    ),
+    "speciate runs watch RUN",
+    "speciate runs watch RUN --json | jq .kind",
+    "speciate runs watch RUN --log trackio",
 )
 def watch(
     ctx: typer.Context,
@@ -209,14 +210,14 @@ def watch(
         raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
 
 
-@app.command("pause", epilog=examples("speciate runs pause RUN --reason 'the endpoint moves'"))
+@command(app, "pause", "speciate runs pause RUN --reason 'the endpoint moves'")
 def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """Pause a run; results of work in flight are still recorded."""
     with client(ctx) as service:
         _print_state(service.runs.get(run_id).pause(reason), as_json=as_json)
 
 
-@app.command("resume", epilog=examples("speciate runs resume RUN"))
+@command(app, "resume", "speciate runs resume RUN")
 def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Resume a paused run. Without a service, the command executes it and watches it as ``watch`` does."""
     with client(ctx) as service:
@@ -236,12 +237,11 @@ app.command("hint", epilog=propose.HINT_EPILOG)(propose.hint)
 app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))(replay_command)
 
 
-@app.command(
+@command(
+    app,
     "label",
-    epilog=examples(
-        "speciate runs label RUN --name 'four islands' --tag baseline",
-        "speciate runs label RUN --untag baseline --note 'its endpoint was restarted half-way'",
-    ),
+    "speciate runs label RUN --name 'four islands' --tag baseline",
+    "speciate runs label RUN --untag baseline --note 'its endpoint was restarted half-way'",
 )
 def label(
     ctx: typer.Context,
@@ -264,20 +264,19 @@ def label(
         output.print_fields((("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note)))
 
 
-@app.command("cancel", epilog=examples("speciate runs cancel RUN"))
+@command(app, "cancel", "speciate runs cancel RUN")
 def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """Cancel a run; its recorded results remain."""
     with client(ctx) as service:
         _print_state(service.runs.get(run_id).cancel(reason), as_json=as_json)
 
 
-@app.command(
+@command(
+    app,
     "export",
-    epilog=examples(
-        "speciate runs export RUN > run.jsonl",
-        "speciate runs export RUN --out run.jsonl",
-        "speciate runs export RUN --rollouts --out rollouts.jsonl",
-    ),
+    "speciate runs export RUN > run.jsonl",
+    "speciate runs export RUN --out run.jsonl",
+    "speciate runs export RUN --rollouts --out rollouts.jsonl",
 )
 def export(
     ctx: typer.Context,

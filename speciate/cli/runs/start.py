@@ -18,10 +18,10 @@ from speciate.cli.common import (
     OutDirectory,
     Yes,
     client,
+    command,
     command_group,
     confirm,
     confirm_budget,
-    examples,
     runs_locally,
 )
 from speciate.cli.learning import complete_learning
@@ -54,19 +54,18 @@ Estimate = Annotated[
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end or a pause.")]
 
 
-@app.command(
+@command(
+    app,
     "run",
-    epilog=examples(
-        "speciate run circle-packing-26 --policy mutator --budget 2000 --watch",
-        "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
-        "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
-        "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
-        "speciate run my-problem -p qwen -b 2000 --seed-from 0198c0de-7f00-7000-8000-000000000001:best",
-        "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
-        "speciate run maze-0 --policy maze-base -b 5000 --learn vector_max_at_k --learn-option groups=4 --watch",
-        "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
-        "speciate run my-problem -p qwen --dollars 5 --watch --estimate",
-    ),
+    "speciate run circle-packing-26 --policy mutator --budget 2000 --watch",
+    "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
+    "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
+    "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
+    "speciate run my-problem -p qwen -b 2000 --seed-from 0198c0de-7f00-7000-8000-000000000001:best",
+    "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
+    "speciate run maze-0 --policy maze-base -b 5000 --learn vector_max_at_k --learn-option groups=4 --watch",
+    "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
+    "speciate run my-problem -p qwen --dollars 5 --watch --estimate",
 )
 @add_options(RunSpec)
 def run_command(
@@ -243,7 +242,7 @@ def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
     return weights
 
 
-@app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))
+@command(app, "strategies", "speciate strategies", "speciate strategies --json")
 def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the search strategies and their options."""
     with client(ctx) as service:
