@@ -21,8 +21,9 @@ from speciate.cli.lifecycle import (
 )
 from speciate.cli.model_options import add_options
 from speciate.cli.runs.start import IdempotencyKey, Mutators, Policies, Watch, parse_policies
-from speciate.domain.campaign import AllocationMode, Campaign
+from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.run import RunState
 
 if TYPE_CHECKING:
     from speciate.schema.declarations import CampaignProblem, CampaignRecord
@@ -137,9 +138,6 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
 
 def status(problem: CampaignProblem) -> str:
     """Return the status of a problem in a word or two, with the reason if it needs attention."""
-    from speciate.domain.campaign import waits_for_grant
-    from speciate.domain.run import RunState
-
     match problem.state:
         case _ if problem.unlocked:
             return "unlocked"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -24,28 +24,12 @@ _MODEL_BATCH: Final = 8
 _MAX_ROWS: Final = 40
 
 
-class _Search(NamedTuple):
-    problem: str
-    evaluations: int
-    """Budget at ``--scale 1``."""
-
-
-class _Comparison(NamedTuple):
-    task: str
-    problems: int
-    """Number of held-out problems at ``--scale 1``."""
-    answers: int
-    """Budget of each run in evaluations."""
-
-
-_SEARCHES: Final = (
-    _Search("sorting-network-8", 1200),
-    _Search("circle-packing-26", 1200),
-    _Search("online-bin-packing", 250),
-)
-_MODEL_SEARCH: Final = _Search("circle-packing-26", 32)
+_SEARCHES: Final = {"sorting-network-8": 1200, "circle-packing-26": 1200, "online-bin-packing": 250}
+"""Budget of each problem at ``--scale 1``, in evaluations."""
+_MODEL_SEARCH: Final = {"circle-packing-26": 32}
 """Search of ``--model``: a small budget, since a processor writes about a hundred tokens of such a model a second."""
-_COMPARISONS: Final = (_Comparison("maze", 100, 30), _Comparison("programs", 12, 90))
+_COMPARISONS: Final = (("maze", 100, 30), ("programs", 12, 90))
+"""Task, number of held-out problems at ``--scale 1``, and budget of each run in evaluations."""
 
 
 @command(
@@ -114,7 +98,7 @@ def _search(client: Client, seed: int, scale: float, model: str | None) -> bool:
 
     policy, problems = client.policies.get(model or MUTATOR), bundled()
     runs = []
-    for slug, evaluations in _SEARCHES if model is None else (_MODEL_SEARCH,):
+    for slug, evaluations in (_SEARCHES if model is None else _MODEL_SEARCH).items():
         problem = client.problems.add(load_problem(problems[slug]))
         budget = max(32 if model is None else 8, round(evaluations * scale))
         batch = None if model is None else _MODEL_BATCH

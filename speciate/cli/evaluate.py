@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -98,7 +98,7 @@ def evaluate(
             slots=slots,
             lease_s=lease,
             report=_print_json if as_json else _print,
-            on_idle=_WaitingNote(service, problem, run, offered).print,
+            on_idle=_waiting_note(service, problem, run, offered),
         )
         _stop_on_signals(worker, runner)
         what = f"candidates of {problem}" if problem else "candidates"
@@ -107,25 +107,23 @@ def evaluate(
     output.print_note(f"{done} candidates leased.")
 
 
-class _WaitingNote:
-    """Notes which candidates wait for capabilities that this evaluator does not offer, whenever they change."""
+def _waiting_note(service: Client, problem: str | None, run: str | None, offered: Sequence[str]) -> Callable[[], None]:
+    """Return a function that notes which candidates wait for capabilities not offered here, whenever they change."""
+    noted: set[str] = set()
 
-    def __init__(self, service: Client, problem: str | None, run: str | None, offered: Sequence[str]) -> None:
-        self._service, self._problem, self._run, self._offered = service, problem, run, set(offered)
-        self._noted: set[str] = set()
-
-    def print(self) -> None:
-        """Ask the service and print a note for each new text."""
+    def note() -> None:
         with suppress(UnavailableError):
-            for entry in self._service.evaluations.waiting(problem=self._problem, run=self._run):
-                if missing := sorted(set(entry.capabilities) - self._offered):
+            for entry in service.evaluations.waiting(problem=problem, run=run):
+                if missing := sorted(set(entry.capabilities).difference(offered)):
                     options = " ".join(f"--capability {name}" for name in missing)
                     count = output.pluralize(entry.waiting, "candidate")
                     verb = "needs" if entry.waiting == 1 else "need"
                     text = f"{count} of {entry.problem} {verb} an evaluator with {', '.join(missing)}: add {options}."
-                    if text not in self._noted:
-                        self._noted.add(text)
+                    if text not in noted:
+                        noted.add(text)
                         output.print_note(text)
+
+    return note
 
 
 def _stop_on_signals(worker: EvaluationWorker, runner: _CommandRunner) -> None:

@@ -37,7 +37,6 @@ from speciate.ports.work import Queue
 from speciate.service_address import has_server_announcement
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
-READY_TIMEOUT_S: Final = 180.0
 PREDECESSOR_TIMEOUT_S: Final = 15.0
 _TOKENS: Final = ("SPECIATE_TOKEN", "SPECIATE_METRICS_TOKEN")
 _ADDRESSES: Final = ("SPECIATE_DATABASE_URL", "SPECIATE_DATABASE_DIRECT_URL", "SPECIATE_REDIS_URL")
@@ -84,14 +83,10 @@ _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat",
 class LocalService:
     """Start all processes, and stop them in reverse order. No process survives this one, even after SIGKILL.
 
-    Attributes:
-        settings: The effective settings, including the addresses of embedded servers after their start.
-        tiers: Sandbox tiers of the running workers.
-        learns: True to start a learn worker.
-        ready_timeout_s: Seconds a process may take to become ready.
+    After the start, ``settings`` have the addresses of embedded servers.
     """
 
-    ready_timeout_s = READY_TIMEOUT_S
+    ready_timeout_s = 180.0
 
     def __init__(self, settings: Settings, models: Mapping[str, Path] | None = None, *, learns: bool = False) -> None:
         self.settings = settings

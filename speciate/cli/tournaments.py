@@ -145,7 +145,6 @@ def create(
 
 def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
     """Return why the tournament cannot decide any comparison; empty if it can, or if the service will reject it."""
-    from speciate.domain.tournament import Tournament
     from speciate.runs.declarations import SET_PREFIX
     from speciate.tournaments.report.methods import methods_doubt
 

@@ -16,7 +16,7 @@ from speciate.cli.common import command, command_group
 from speciate.cli.model_options import add_options
 from speciate.cli.output import console, sanitize
 from speciate.domain.errors import ConfigurationError
-from speciate.settings import Settings, load_settings
+from speciate.settings import UNSAFE, Settings, load_settings
 
 if TYPE_CHECKING:
     from speciate.cli.local_service import LocalService
@@ -91,7 +91,6 @@ def _is_at(url: str, options: dict[str, Any]) -> bool:
 
 def _print_isolation(service: LocalService, out: Console) -> None:
     from evaluators.evaluator_factory import UNSAFE_WARNING
-    from speciate.settings import UNSAFE
 
     if UNSAFE in service.tiers:
         out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)
@@ -121,7 +120,6 @@ def migrate_command() -> None:
 
     `speciate up` does this for its embedded server.
     """
-    from speciate.settings import load_settings
     from speciate.storage.catalog import Catalog
     from speciate.storage.database import check_version, connect
     from speciate.storage.migrate import current_revision, upgrade

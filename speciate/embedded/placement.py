@@ -17,12 +17,14 @@ _SOCKET_PATH_LIMIT = 103  # bytes; Linux allows 107, macOS 103
 _LONGEST_SOCKET = "speciate-12345678/postgres/.s.PGSQL.5432"
 
 
-def make_runtime_dir(parent: Path | None) -> Path:
+def make_runtime_dir() -> Path:
     """Make a new private directory for sockets and return it; other users cannot guess its name in advance.
 
-    Without a parent it is in `/run` for root, else in `$XDG_RUNTIME_DIR`, else in the directory for temporary files.
+    It is in `/run` for root, else in `$XDG_RUNTIME_DIR`, else in the directory for temporary files.
     """
-    candidates = [parent] if parent else _runtime_parents()
+    preferred = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    # The name made in a public one is unguessable.
+    candidates = [preferred, Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108
     for candidate in candidates:
         if len(os.fsencode(candidate / _LONGEST_SOCKET)) > _SOCKET_PATH_LIMIT or not os.access(candidate, os.W_OK):
             continue
@@ -142,8 +144,3 @@ def _no_place(place: Path, account: ServerAccount, reason: str) -> str:
         f"PostgreSQL runs as {account.name} and needs {place} ({reason}). Create it, or choose a --data-dir that "
         f"{account.name} can reach, or start Speciate as an ordinary user."
     )
-
-
-def _runtime_parents() -> list[Path]:
-    preferred = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    return [preferred, Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - the name made in it is unguessable

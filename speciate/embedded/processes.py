@@ -166,11 +166,11 @@ class GuardedProcesses:
         self._command(name)
         self._send({"op": "signal", "name": name, "signal": int(number)})
 
-    def kill(self, name: str) -> ChildStatus:
-        return self._end(name, {"op": "signal", "name": name, "signal": int(signal.SIGKILL)})
-
     def stop_child(self, name: str) -> ChildStatus:
-        return self._end(name, {"op": "stop", "name": name})
+        limit_s = self._command(name).grace_s + _ANSWER_LIMIT_S
+        self._send({"op": "stop", "name": name})
+        self._wait_until(lambda: not self._status[name].running, limit_s)
+        return self._status[name]
 
     def restart(self, name: str) -> int:
         command = self._command(name)
@@ -211,12 +211,6 @@ class GuardedProcesses:
         if name not in self._commands:
             raise ValueError(f"unknown child {name!r}; children: {', '.join(self._commands) or 'none'}")
         return self._commands[name]
-
-    def _end(self, name: str, request: dict[str, object]) -> ChildStatus:
-        limit_s = self._command(name).grace_s + _ANSWER_LIMIT_S
-        self._send(request)
-        self._wait_until(lambda: not self._status[name].running, limit_s)
-        return self._status[name]
 
     def _send(self, message: dict[str, object], file: BinaryIO | None = None) -> None:
         self.launch()

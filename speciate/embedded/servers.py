@@ -1,4 +1,4 @@
-"""Start, stop, kill and restart the embedded PostgreSQL and Valkey."""
+"""Start, stop and restart the embedded PostgreSQL and Valkey."""
 
 import os
 import shutil
@@ -28,16 +28,12 @@ class EmbeddedServers:
     kill −9, both servers stop and their sockets disappear.
     """
 
-    def __init__(self, data_dir: Path, *, runtime_dir: Path | None = None, users: Path | None = None) -> None:
+    def __init__(self, data_dir: Path, *, users: Path | None = None) -> None:
         """Prepare the servers; `start` is the first to change any file.
 
-        Args:
-            data_dir: The data directory.
-            runtime_dir: Directory for sockets; by default one is chosen.
-            users: Start PostgreSQL only, for all processes with a shared lock on this file; it ends with the last.
+        With `users`, start PostgreSQL only, for all processes with a shared lock on this file; it ends with the last.
         """
         self._data_dir = data_dir
-        self._runtime_parent = runtime_dir
         self._users = users
         self._runtime_dir: Path | None = None
         self._owner = os.getpid()
@@ -93,9 +89,6 @@ class EmbeddedServers:
         """Return the current status of the servers `postgres` and `valkey`; raises `EmbeddedServerError`."""
         return self._running().poll()
 
-    def kill(self, name: str) -> None:
-        self._running().kill(name)
-
     def restart(self, name: str) -> None:
         """Restart one server on the same socket and wait until it answers, or raise `EmbeddedServerError`."""
         self._wait_until_ready({name: self._running().restart(name)})
@@ -112,7 +105,7 @@ class EmbeddedServers:
         if left_behind := self._lock.acquire(timeout_s=_PREDECESSOR_LIMIT_S):
             _remove_left_behind(Path(left_behind))
         installation, valkey_program = find_postgres(), None if self._users else find_valkey()
-        runtime = self._runtime_dir = placement.make_runtime_dir(self._runtime_parent)
+        runtime = self._runtime_dir = placement.make_runtime_dir()
         self._lock.describe(runtime, shared=self._users is not None)
         self._processes = GuardedProcesses(inherit=[self._lock.fd], remove=[runtime], users=self._users)
         self._processes.launch()  # starts while the cluster is created, and cleans up after an interruption

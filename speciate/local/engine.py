@@ -172,7 +172,7 @@ class _Engine:
 
     def _open_sockets(self, *, dashboard: bool) -> tuple[list[socket.socket], Path]:
         """Return a Unix socket in a private folder, and one on loopback for the pages."""
-        folder = make_runtime_dir(None)
+        folder = make_runtime_dir()
         self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o700)  # whoever can connect is the user: there is no token
         self.socket = str(folder / "api")

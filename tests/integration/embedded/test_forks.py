@@ -100,7 +100,8 @@ def test_forks_stop_restart_and_end_with_the_guard(guarded: GuardedProcesses, co
     second = guarded.restart("one")
     other = guarded.start(command("other", "stay"))
     told(tmp_path / "other.log")
-    assert guarded.kill("other").returncode == -signal.SIGKILL
+    guarded.signal("other", signal.SIGKILL)
+    assert wait_for(lambda: guarded.poll()["other"].returncode == -signal.SIGKILL)
     os.kill(guarded.guard_pid or 0, signal.SIGKILL)
     assert wait_until_gone([first, second, other]) == []
 

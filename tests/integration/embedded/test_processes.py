@@ -101,14 +101,16 @@ def test_orphans_in_sessions_of_their_own_end_too(shell: Command, tmp_path: Path
         processes.start(shell("parent", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60"))
         assert wait_for((tmp_path / "parent.log").read_text)
         orphan = int((tmp_path / "parent.log").read_text())
-        processes.kill("parent")
+        processes.signal("parent", signal.SIGKILL)
+        assert wait_for(lambda: not processes.poll()["parent"].running)
         assert alive(orphan)
     assert wait_until_gone([orphan]) == []
 
 
 def test_kill_and_restart(processes: GuardedProcesses, shell: Command) -> None:
     first = processes.start(shell("server", "exec sleep 60"))
-    assert processes.kill("server").returncode == -9
+    processes.signal("server", signal.SIGKILL)
+    assert wait_for(lambda: processes.poll()["server"].returncode == -9)
     second = processes.restart("server")
     third = processes.restart("server")
     assert len({first, second, third}) == 3

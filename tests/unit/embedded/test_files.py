@@ -97,11 +97,10 @@ def test_a_missing_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server_account() is None
 
 
-def test_a_place_too_deep_for_a_socket_is_refused(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 90)
-    deep.mkdir()
+def test_places_too_deep_for_a_socket_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_SOCKET_PATH_LIMIT", 10)
     with pytest.raises(EmbeddedServerError, match="XDG_RUNTIME_DIR"):
-        placement.make_runtime_dir(deep)
+        placement.make_runtime_dir()
 
 
 def test_a_cluster_stays_where_its_link_points(tmp_path: Path) -> None:
