@@ -41,7 +41,6 @@ class ProblemDetails(Documented):
     title: str
     """Short description of the error type."""
     status: int
-    """HTTP status."""
     detail: str
     """What failed and what to do, for people."""
     errors: tuple[FieldErrorDetails, ...] = ()

@@ -21,9 +21,6 @@ class Readiness:
 
     Probes share a check that began after they arrived. A server that does not answer holds a check for seconds, and
     anyone may probe: a thread for each probe would leave none for other requests.
-
-    Args:
-        stores: The stores.
     """
 
     def __init__(self, stores: Stores) -> None:

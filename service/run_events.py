@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import sqlalchemy.exc
@@ -49,27 +49,41 @@ class EventFrame:
         return cls(event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
 
 
-class EventReader(Protocol):
+@dataclass(frozen=True)
+class StoredEvents:
     """Reads the events of a run without blocking the event loop."""
+
+    stores: Stores
+    run_id: UUID
+    threads: CapacityLimiter
+
+    async def run(self) -> RunRecord:
+        return await self._read(functools.partial(self.stores.runs.get, self.run_id))
 
     async def events(self, after: int) -> tuple[EventRecord, ...]:
         """Return at most ``PAGE`` events after a sequence number."""
-        ...
+        return await self._read(functools.partial(self.stores.queries.events, self.run_id, after=after, limit=PAGE))
 
     async def end(self) -> int | None:
         """Return the sequence number of the last event if the run has ended, else None."""
-        ...
+        run = await self.run()
+        return run.last_event if run.state.ended else None
+
+    async def _read(self, call: Callable[[], T]) -> T:
+        try:
+            return await to_thread.run_sync(call, limiter=self.threads)
+        except sqlalchemy.exc.TimeoutError as error:
+            raise UnavailableError("all database connections are in use.") from error
 
 
 class EventChannel(Channel[int]):
     """Reads the new events of one run and keeps the latest for its viewers, whose positions are sequence numbers.
 
-    Attributes:
-        goal: Sequence number of the last event of the run, once known.
+    ``goal`` is the sequence number of the last event of the run, once known.
     """
 
     def __init__(
-        self, run_id: UUID, reader: EventReader, *, last: int, goal: int | None = None, poll_s: float = POLL_S
+        self, run_id: UUID, reader: StoredEvents, *, last: int, goal: int | None = None, poll_s: float = POLL_S
     ) -> None:
         """Begin after event ``last``."""
         super().__init__(run_id)
@@ -120,11 +134,7 @@ class EventHub(StreamHub):
         self._threads = CapacityLimiter(_READERS)
 
     async def watch(self, run_id: UUID, after: int) -> StreamingResponse:
-        """Return the stream of the events of a run.
-
-        Args:
-            run_id: The run.
-            after: Sequence number of the last event to skip.
+        """Return the stream of the events of a run after a sequence number.
 
         Raises:
             NotFoundError: The run does not exist.
@@ -132,7 +142,7 @@ class EventHub(StreamHub):
             UnavailableError: Too many streams are open, or the process is shutting down.
         """
         self.require_capacity()
-        reader = _StoredEvents(self._stores, run_id, self._threads)
+        reader = StoredEvents(self._stores, run_id, self._threads)
         run = await reader.run()
         self.require_capacity()  # again, since ``close_streams`` may have been called in the meantime
         if after > run.last_event:
@@ -144,26 +154,3 @@ class EventHub(StreamHub):
 
         ended = run.state.ended
         return self.open(channel(run.last_event) if ended else self.channel(run_id, lambda: channel(None)), after)
-
-
-@dataclass(frozen=True)
-class _StoredEvents:
-    stores: Stores
-    run_id: UUID
-    threads: CapacityLimiter
-
-    async def run(self) -> RunRecord:
-        return await self._read(functools.partial(self.stores.runs.get, self.run_id))
-
-    async def events(self, after: int) -> tuple[EventRecord, ...]:
-        return await self._read(functools.partial(self.stores.queries.events, self.run_id, after=after, limit=PAGE))
-
-    async def end(self) -> int | None:
-        run = await self.run()
-        return run.last_event if run.state.ended else None
-
-    async def _read(self, call: Callable[[], T]) -> T:
-        try:
-            return await to_thread.run_sync(call, limiter=self.threads)
-        except sqlalchemy.exc.TimeoutError as error:
-            raise UnavailableError("all database connections are in use.") from error

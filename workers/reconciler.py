@@ -184,11 +184,9 @@ def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
 
 @contextmanager
 def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator[_LeaderLock]:
-    """Hold a connection whose advisory lock makes this process the leader.
+    """Hold a connection, past any pooler, whose advisory lock makes this process the leader.
 
-    Args:
-        engine: The database, past any pooler.
-        silent_s: Seconds without a sign of life after which the session of another leader is ended.
+    The session of another leader is ended after ``silent_s`` seconds without a sign of life.
     """
     # The lock belongs to the session: without a transaction it lives as long as the connection does.
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:

@@ -43,7 +43,6 @@ class ProjectRequest(Value):
     title: Annotated[str, Field(max_length=200)] = ""
     """One line for people."""
     quota: Quota = Quota()
-    """Limits of the project."""
 
 
 @router.get("/whoami")

@@ -54,16 +54,13 @@ class HeldLease(Value):
     """A lease."""
 
     id: UUID
-    """Id of the evaluation."""
     lease: UUID
-    """Token of the lease."""
 
 
 class HeartbeatRequest(Value):
     """Leases to renew."""
 
     leases: tuple[HeldLease, ...] = Field(min_length=1, max_length=1000)
-    """The leases."""
     lease_s: float = Field(default=60.0, ge=0, le=MAX_LEASE_S)
     """Seconds until they lapse; 0 gives the candidates back."""
 
@@ -72,7 +69,6 @@ class ReportedFailure(Value):
     """Why a candidate has no rewards."""
 
     kind: FailureKind
-    """Class of failure."""
     reason: Identifier = "external"
     """Short machine-readable reason, counted per run."""
     detail: _Text = ""

@@ -50,7 +50,6 @@ class AskRequest(Value):
     """Prompts to receive."""
 
     count: int = Field(default=1, ge=1, le=64)
-    """Number of prompts."""
     wait_s: float = Field(default=20.0, ge=0, le=60)
     """Seconds to wait for the evaluation of the seed programs."""
     parents: Numbers = ()
@@ -63,7 +62,6 @@ class HintRequest(Value):
     """A hint for the prompts of a run."""
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_ADVICE_CHARS)]
-    """The hint."""
 
 
 @router.post("/{run_id}/proposals", name="propose")

@@ -83,7 +83,6 @@ class ProblemSetSubmission(Value):
     """A list of problem versions to freeze under a name."""
 
     slug: Slug
-    """Name of the set."""
     title: str = Field(default="", max_length=200)
     """One line for people."""
     problems: tuple[Name, ...] = Field(min_length=1, max_length=10_000)
@@ -94,7 +93,6 @@ class PolicySubmission(Value):
     """A policy to register."""
 
     definition: Policy
-    """The policy."""
     api_key: ApiKey | None = Field(default=None, json_schema_extra={"writeOnly": True})
     """API key of its endpoint. Stored encrypted and never returned. A new key for the same definition replaces the old
     one, also for running runs."""
@@ -158,20 +156,16 @@ class PingResponse(Record):
     """Result of contacting a policy endpoint."""
 
     policy: str
-    """Slug of the policy."""
     version: int
-    """Version of the policy."""
     message: str
     """What the endpoint returned, in one line."""
     seconds: float
-    """Duration of the check."""
 
 
 class CandidateDiff(Record):
     """Changes of a candidate relative to its first parent."""
 
     run_id: UUID
-    """Run of the candidate."""
     number: int
     """Number of the candidate in its run."""
     parent: int | None

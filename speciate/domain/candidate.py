@@ -61,7 +61,6 @@ class Failure:
     """Failure of a candidate."""
 
     kind: FailureKind
-    """Class of failure."""
     reason: str
     """Short machine-readable reason within the kind, such as ``no_code_block``; counted per run."""
     detail: str = ""
@@ -96,7 +95,6 @@ class Evaluation:
     rewards: tuple[float, ...] | None = None
     """Raw rewards, shape (d,), declared order; None on failure."""
     failure: Failure | None = None
-    """The failure; None on success."""
     tier: str = "none"
     """Isolation tier of the sandbox, such as ``A``."""
     wall_s: float = 0.0
@@ -143,7 +141,6 @@ class Proposal:
     program_hash: Annotated[str, Field(alias="hash")]
     """SHA-256 of the text."""
     role: PolicyRole
-    """Task of the policy."""
     island: int = 0
     """Island of the parents."""
     parents: tuple[int, ...] = ()
@@ -186,19 +183,13 @@ class Individual:
     number: int
     """Number in the run, from 1 in order of proposal."""
     program: str
-    """Program text."""
     rewards: tuple[float, ...] | None
     """Raw rewards, shape (d,), or None after a failure."""
     failure: Failure | None = None
-    """The failure, or None."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
-    """Named feedback texts."""
     island: int = 0
-    """Island of origin."""
     parents: tuple[int, ...] = ()
-    """Numbers of its parents."""
     role: PolicyRole = PolicyRole.MUTATE
-    """Task of the policy."""
     stopped_at: str | None = None
     """First stage of the cascade without measurements; None if all was measured."""
     targets: TargetSet = 0
@@ -214,11 +205,7 @@ class Individual:
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Its raw rewards.
-
-        Raises:
-            ValueError: It failed.
-        """
+        """Its raw rewards; raises ``ValueError`` if it failed."""
         if self.rewards is None:
             raise ValueError(f"candidate {self.number} has no rewards")
         return self.rewards

@@ -24,11 +24,7 @@ def content_of(data: bytes) -> str:
 
 
 def bytes_of(content: str) -> bytes:
-    """Return the bytes of a content.
-
-    Raises:
-        ValueError: The URL holds no valid base64.
-    """
+    """Return the bytes of a content; raises ``ValueError`` if the URL holds no valid base64."""
     if not content.startswith(BINARY):
         # Keep surrogates, which a program may contain: the reader of the file rejects them.
         return content.encode("utf-8", "surrogatepass")
@@ -39,11 +35,7 @@ def bytes_of(content: str) -> bytes:
 
 
 def check_data_files(files: Mapping[str, str]) -> None:
-    """Check contents and paths.
-
-    Raises:
-        InvalidFieldError: A content is invalid, or a path is both a file and a folder.
-    """
+    """Raise ``InvalidFieldError`` for an invalid content, and for a path that is both a file and a folder."""
     for path, content in files.items():
         try:
             bytes_of(content)

@@ -53,11 +53,7 @@ _TRANSITIONS: Final = {
 
 
 def check_transition(kind: DeclarationKind, slug: str, source: DeclarationState, goal: DeclarationState) -> None:
-    """Check a transition that a client requests; only the controller completes a declaration.
-
-    Raises:
-        ConflictError: The state does not allow it; the message names the states it allows.
-    """
+    """Raise ``ConflictError`` unless clients may request a transition; only the controller completes a declaration."""
     allowed = _TRANSITIONS.get(source, frozenset())
     if goal not in allowed:
         why = f"expected {' or '.join(sorted(allowed))}" if allowed else "it has ended"

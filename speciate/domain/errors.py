@@ -35,11 +35,7 @@ class FieldError:
 
 
 class InvalidFieldError(ValueError):
-    """A mistake found by a check across the fields of a model, for which Pydantic reports no location.
-
-    Attributes:
-        where: Path to the field with the mistake, such as ``targets.0.name``.
-    """
+    """A mistake across the fields of a model, without a location in Pydantic; ``where`` is the path to the field."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
@@ -130,11 +126,7 @@ class ForbiddenError(NotAllowedError):
 
 
 class TooManyRequestsError(SpeciateError):
-    """The caller exceeds its request rate.
-
-    Attributes:
-        retry_after_s: Seconds until the next request is accepted.
-    """
+    """The caller exceeds its request rate; the next request is accepted in ``retry_after_s`` seconds."""
 
     slug = "too-many-requests"
     title = "Too many requests"

@@ -87,11 +87,7 @@ def text_of_sections(sections: Mapping[str, str]) -> str:
 
 
 def files_of(text: str) -> dict[str, str]:
-    """Return the files of a program by name, in order.
-
-    Raises:
-        FilesError: As for ``sections_of``.
-    """
+    """Return the files of a program by name, in order; raises as ``sections_of`` does."""
     return {name: _ESCAPED.sub(r"# \1", section) for name, section in sections_of(text).items()}
 
 

@@ -65,11 +65,7 @@ class Relabelling(Value):
     """The new note."""
 
     def of(self, labels: Labels) -> Labels:
-        """Return the labels with the changes applied.
-
-        Raises:
-            InvalidInputError: There would be too many tags.
-        """
+        """Return the labels with the changes applied; raises ``InvalidInputError`` if there would be too many tags."""
         before = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*before, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MAX_TAGS:

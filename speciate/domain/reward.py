@@ -94,11 +94,7 @@ class RewardSpace:
         return [name for name in self.records if not _is_finite(rewards.get(name))]
 
     def measured(self, rewards: Mapping[str, object]) -> tuple[tuple[float, ...], list[str]]:
-        """Return the vector, with the worst end of its range for each record without a number, and their names.
-
-        Raises:
-            InvalidRewardsError: As ``vector``, for objectives and constraints.
-        """
+        """As ``vector``, with the worst end of its range for each record without a number, and the names of these."""
         unmeasured = self.unmeasured(rewards)
         worst = {o.name: o.worst for o in self.objectives if o.name in unmeasured}
         return self.vector({**rewards, **worst}), unmeasured

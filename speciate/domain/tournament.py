@@ -232,11 +232,9 @@ class Schedule(Value):
     """A tournament with its extensions: all problems and seeds to run."""
 
     declared: Tournament
-    """The declaration."""
     problems: tuple[str, ...]
     """All problems, in running order."""
     seeds: tuple[int, ...]
-    """All seeds."""
 
     @classmethod
     def of(cls, declared: Tournament, extensions: Sequence[Extension] = ()) -> Self:

@@ -36,19 +36,16 @@ class Replay(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     requested_at: datetime
-    """Time of the request."""
     done_at: datetime | None = None
     """Time of the result; None while pending."""
     rewards: dict[str, float] | None = None
     """Rewards by objective; None when the program failed."""
     failure: FailureKind | None = None
-    """Kind of failure."""
     detail: str = ""
     """Failure message of the program; untrusted text."""
     tier: str = ""
     """Isolation tier of the evaluation."""
     wall_s: float = 0.0
-    """Wall-clock seconds."""
 
     def matches(self, candidate: CandidateDetail) -> bool:
         return self.rewards == candidate.rewards and self.failure == candidate.failure

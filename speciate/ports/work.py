@@ -343,11 +343,7 @@ class WorkStore(Protocol):
         """Renew a lease; False if it is lost."""
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return the immutable part of a run.
-
-        Raises:
-            NotFoundError: The run does not exist.
-        """
+        """Return the immutable part of a run; raises ``NotFoundError`` for an unknown one."""
 
     def seconds_left(self, run_id: UUID) -> float | None:
         """Return the running seconds left in the run's budget, or None without a limit."""

@@ -44,10 +44,7 @@ _HALVINGS: Final = 60
 def estimate_run(store: RunStore, new: NewRun, is_single: Callable[[Policy], bool]) -> RunEstimate:
     """Return what a run will spend, unless it ends before its budget is spent.
 
-    Args:
-        store: Has the earlier runs.
-        new: The run.
-        is_single: Returns True for a policy of which each completion takes a request of its own.
+    ``is_single`` returns True for a policy of which each completion takes a request of its own.
 
     Raises:
         InvalidInputError: Only seconds limit the run, and no earlier run tells how many evaluations they hold.

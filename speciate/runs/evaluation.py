@@ -139,11 +139,7 @@ def _targets(context: RunContext, result: Evaluation) -> TargetSet:
 def evaluate_programs(
     lease: Lease, context: RunContext, work: WorkStore, evaluator: EvaluatorClient, new: Mapping[int, Proposal]
 ) -> tuple[dict[int, Evaluation], dict[int, str]]:
-    """Evaluate programs unless another run has evaluated them.
-
-    Returns:
-        Results by number, and the source of each reused result by number.
-    """
+    """Return the results of programs by number, and for each result of another run its source, by number."""
     reusable = work.results(lease.run_id, [proposal.program_hash for proposal in new.values()], evaluator.tier)
     reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
     programs = {number: proposal.program for number, proposal in new.items() if number not in reused}

@@ -20,12 +20,7 @@ _ODDS: Final = 0.5
 
 
 class RecentFailures:
-    """The failures among the latest candidates, as one batch sees them.
-
-    Attributes:
-        causes: The most frequent causes, for prompts.
-        numbers: Numbers of the latest candidates, newest first.
-    """
+    """The failures among the latest candidates, as one batch sees them: ``causes`` are the most frequent ones."""
 
     def __init__(
         self, context: RunContext, population: PopulationView, strategy: Strategy, readers: Sequence[Policy]

@@ -92,11 +92,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
 
 
 def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
-    """Evaluate a batch of proposals; None if the lease was lost.
-
-    Raises:
-        EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
-    """
+    """Evaluate a batch of proposals; None if the lease was lost. Raises as ``EvaluatorClient.evaluate`` does."""
     context = work.context(lease.run_id)
     batch = ProgramBatch.read(lease, context, work)
 

@@ -111,11 +111,7 @@ class RecordedPolicy:
         return self._client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Return the recorded completions.
-
-        Raises:
-            PolicyUnavailableError: The run never sent this request, so the replay has diverged.
-        """
+        """Return the recorded completions; raises ``PolicyUnavailableError`` for a request that the run never sent."""
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:

@@ -23,9 +23,7 @@ class DeclarationRecord(Record, Generic[D]):
     id: UUID
     slug: str
     declaration: D
-    """The immutable declaration."""
     digest: str
-    """SHA-256 of the declaration."""
     state: DeclarationState
     reason: str | None
     """Why it is paused, waits, was cancelled or was completed."""
@@ -47,7 +45,6 @@ class TournamentRecord(DeclarationRecord[Tournament]):
     planned: int
     """Runs of the plan."""
     started: int
-    """Started runs."""
     ended: int
     """Runs that completed, failed or were cancelled."""
     revision: int = 0
@@ -90,7 +87,6 @@ class TournamentRun(Record):
     evaluated: int | None = None
     """Scored candidates."""
     failed: int | None = None
-    """Candidates that failed."""
     duplicates: int | None = None
     """Answers that repeated a program of the run."""
     diversity: float | None = None
@@ -104,19 +100,14 @@ class CampaignProblem(Record):
     """Progress of one problem of a campaign."""
 
     problem: str
-    """Problem version."""
     run_id: UUID | None
     """Its run; None before the first slice."""
     state: RunState | None
-    """State of the run."""
     reason: str | None
     """Why the run is in that state, if known."""
     granted: int
-    """Evaluations granted so far."""
     spent: int
-    """Evaluations spent so far."""
     slices: int
-    """Slices granted so far."""
     reached: tuple[str, ...]
     """Names of the confirmed targets."""
     unlocked: bool
@@ -138,7 +129,6 @@ class CampaignRecord(DeclarationRecord[Campaign]):
     spent: int
     """Evaluations spent on all problems together."""
     slices: int
-    """Slices granted."""
     unlocked: int
     """Problems with a confirmed unlock."""
     learning: LearningRecord | None = None
@@ -153,9 +143,7 @@ class SliceRecord(Record):
     ord: int
     """Position among the decisions, from 1."""
     problem: str
-    """Problem that received the slice."""
     evaluations: int
-    """Evaluations granted."""
     gap: int
     """Evaluations since the problem's last new target, when it was decided."""
     chance: float

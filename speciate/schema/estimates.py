@@ -37,7 +37,6 @@ class RunEstimate(Record):
     calls: Range
     """Requests to policies."""
     completions: Range
-    """Completions that the policies return."""
     prompt_tokens: Range
     completion_tokens: Range
     tokens: Range

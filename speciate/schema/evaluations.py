@@ -13,7 +13,6 @@ class LeasedEvaluation(Record):
     """A candidate that an external evaluator has leased."""
 
     id: UUID
-    """Id of the evaluation."""
     lease: UUID
     """Token of the lease; a result is booked only with it."""
     lease_until: datetime
@@ -21,11 +20,9 @@ class LeasedEvaluation(Record):
     attempt: int
     """Number of this lease, counted from 1."""
     run_id: UUID
-    """The run."""
     number: int
     """Number of the candidate in the run."""
     problem_id: UUID
-    """The problem version."""
     problem: str
     """Its name, ``slug@version``."""
     program: str
@@ -48,7 +45,6 @@ class WaitingEvaluations(Record):
     capabilities: tuple[str, ...]
     """What an evaluator must offer to get them."""
     waiting: int
-    """Number of candidates."""
 
 
 class Acceptance(StrEnum):
@@ -64,9 +60,7 @@ class SubmittedEvaluation(Record):
     """Outcome of one submitted result."""
 
     id: UUID
-    """Id of the evaluation."""
     status: Acceptance
-    """``booked`` or ``refused``."""
     reason: str = ""
     """Why it was refused; empty otherwise."""
 
@@ -75,6 +69,5 @@ class RenewedLease(Record):
     """Outcome of a heartbeat for one lease."""
 
     id: UUID
-    """Id of the evaluation."""
     lease_until: datetime | None
     """New end of the lease; None if it is lost: stop the evaluation, another one counts."""

@@ -18,9 +18,7 @@ class ShownProgram(Record):
     """A candidate as a prompt shows it."""
 
     number: int
-    """Number in the run."""
     program: str
-    """Program text."""
     rewards: dict[str, float] | None
     """Rewards by objective in the author's units, without held-out ones and those that only hidden cases count towards;
     None if it failed.
@@ -37,7 +35,6 @@ class AskRecord(Record):
     ask: UUID
     """Token to send with the answer, which then inherits parents, inspirations, island and prompt."""
     run_id: UUID
-    """The run."""
     role: PolicyRole
     """``propose`` for a program from scratch, ``mutate`` for a change of the first parent."""
     parents: tuple[ShownProgram, ...]
@@ -111,7 +108,6 @@ class ProposalReceipt(Record):
     index: int
     """Position of the proposal in the request, from 0."""
     status: ReceiptStatus
-    """Outcome."""
     number: int | None = None
     """Number of the candidate; None if it was refused."""
     duplicate_of: int | None = None
@@ -139,7 +135,6 @@ class ProposalRecord(Record):
     number: int
     """Number of the candidate in the run."""
     state: ProposalState
-    """State."""
     next: str = ""
     """What its proposer can do next, in one line."""
     ahead: int = 0
@@ -163,7 +158,6 @@ class ProposalRecord(Record):
     refuted: dict[str, str] = Field(default_factory=dict)
     """What was measured, by name of each target that the rewards meet and a repeated evaluation missed."""
     failure: FailureKind | None = None
-    """Class of failure."""
     failure_reason: str | None = None
     """Short machine-readable reason."""
     failure_detail: str | None = None

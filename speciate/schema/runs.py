@@ -55,7 +55,6 @@ class SourceRun(Record):
     """A run from which another took seed programs, or from which that one did, with what it had spent by then."""
 
     run: UUID
-    """The run."""
     evaluations: int
     tokens: int
     seconds: float
@@ -106,7 +105,6 @@ class RankedCandidate(Record):
 
     id: UUID
     number: int
-    """Number in the run."""
     rewards: dict[str, float]
     """Rewards by objective in the author's units."""
     targets: tuple[str, ...]

@@ -126,7 +126,6 @@ class TargetUnlocks(Record):
     never: tuple[str, ...]
     """Policies that tried and never reached it, named in the same way."""
     attempts: tuple[Attempt, ...]
-    """All attempts."""
 
 
 class ProblemUnlocks(Record):
@@ -174,7 +173,6 @@ class PolicyBest(Record):
     runs: int
     """Runs with a feasible candidate."""
     run_id: UUID
-    """The run of the candidate."""
     best: RankedCandidate
 
     @property

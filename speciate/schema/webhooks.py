@@ -36,7 +36,6 @@ class DeliveryRecord(Record):
     event: WebhookEvent
     state: DeliveryState
     attempts: int
-    """Attempts so far."""
     created_at: datetime
     due_at: datetime
     """Time of the next attempt, or of the last one."""
@@ -55,15 +54,10 @@ class DueDelivery:
     id: UUID
     """ID of the delivery, the same for every attempt."""
     webhook_id: UUID
-    """The webhook."""
     url: str
-    """Its URL."""
     sealed: str = field(repr=False)
-    """The webhook's encrypted secret."""
     event: WebhookEvent
-    """Type of the event."""
     data: dict[str, Any]
-    """Data of the event."""
     created_at: datetime
     """Time of the event."""
     attempts: int

@@ -44,24 +44,14 @@ _BY_KIND: Final = {policy.kind: slug for slug, policy in BUILT_IN.items()}
 class Catalog(ScopedStore):
     """Problems, problem sets and policies."""
 
-    @with_retries
     def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
-        """Store a problem; the same definition again is the same version, and restores it.
-
-        Returns:
-            The stored version, and True if it is new.
-        """
+        """Store a problem; return the version, and True if it is new. An equal definition restores its version."""
         extra = {"evaluator_digest": problem.evaluator_digest}
         row, new = self._add(problems, problem.slug, problem.digest, problem.stored_json(), extra)
         return _problem(row), new
 
-    @with_retries
     def add_policy(self, policy: Policy) -> tuple[PolicyVersion, bool]:
-        """Store a policy; the same registration again is the same version, and restores it.
-
-        Returns:
-            The stored version, and True if it is new.
-        """
+        """Store a policy; return the version, and True if it is new. An equal registration restores its version."""
         row, new = self._add(policies, policy.slug, policy.digest, policy.stored_json(), {})
         return _policy(row), new
 
@@ -74,7 +64,6 @@ class Catalog(ScopedStore):
         )
         return self._row(sa.select(problems.c.id).where(*same)) is not None
 
-    @with_retries
     def problem(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, by ``slug`` (the newest visible one) or by ``slug@version``.
 
@@ -83,26 +72,16 @@ class Catalog(ScopedStore):
         """
         return _problem(self._find(problems, name, "problem"))
 
-    @with_retries
     def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:
-        """Return the ids of visible problem versions by name; see ``problem``.
-
-        Raises:
-            ConflictError: A version is archived or deleted.
-        """
+        """Return the ids of problem versions by name; raises ``ConflictError`` for an archived or deleted one."""
         columns = problems.c["id", "slug", "version", "archived_at", "deleted_at"]
         rows = [self._find(problems, name, "problem", *columns) for name in names]
         for row in rows:
             require_visible(f"problem {row.slug}@{row.version}", row)
         return tuple(row.id for row in rows)
 
-    @with_retries
     def policy(self, name: str | UUID) -> PolicyVersion:
-        """Return a policy version by id, by ``slug`` (the newest visible one) or by ``slug@version``.
-
-        Raises:
-            NotFoundError: No such policy exists.
-        """
+        """Return a policy version; names and errors as of ``problem``."""
         try:
             return _policy(self._find(policies, name, "policy"))
         except NotFoundError:
@@ -119,7 +98,6 @@ class Catalog(ScopedStore):
         for slug in BUILT_IN:
             self.policy(slug)
 
-    @with_retries
     def problems(
         self,
         *,
@@ -133,7 +111,6 @@ class Catalog(ScopedStore):
         rows = self._versions(problems, slug, name, visibility, limit, cursor, *_SUMMARY)
         return cursors.page(rows, limit, _summary, cursors.by_id)
 
-    @with_retries
     def policies(
         self,
         *,
@@ -168,11 +145,7 @@ class Catalog(ScopedStore):
 
     @with_new_id
     def add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
-        """Freeze a list of problem versions under a name.
-
-        Raises:
-            ConflictError: The name is taken; a set never changes.
-        """
+        """Freeze a list of problem versions; raises ``ConflictError`` if the name is taken."""
         require_page_name(slug)
         values = {"id": set_id, "project_id": self._home, "slug": slug, "title": title}
         with self._engine.begin() as connection:
@@ -189,11 +162,7 @@ class Catalog(ScopedStore):
 
     @with_retries
     def problem_set(self, name: str | UUID) -> ProblemSet:
-        """Return a problem set by id or name.
-
-        Raises:
-            NotFoundError: No such problem set exists.
-        """
+        """Return a problem set by id or name; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
             query = sa.select(problem_sets).where(named(problem_sets, name, self.project))
             row = connection.execute(query).one_or_none()
@@ -218,6 +187,7 @@ class Catalog(ScopedStore):
         members = tuple(_summary(member) for member in connection.execute(query))
         return ProblemSet(id=row.id, slug=row.slug, title=row.title, created_at=row.created_at, problems=members)
 
+    @with_retries
     def _add(
         self, table: sa.Table, slug: str, digest: str, definition: dict[str, Any], extra: dict[str, Any]
     ) -> tuple[sa.Row[Any], bool]:
@@ -248,6 +218,7 @@ class Catalog(ScopedStore):
             ).one()
             return row, True
 
+    @with_retries
     def _find(self, table: sa.Table, name: str | UUID, what: str, *columns: sa.Column[Any]) -> sa.Row[Any]:
         hidden = (table.c.deleted_at.is_not(None), table.c.archived_at.is_not(None))
         query = sa.select(*columns or (table,)).where(self._called(table, name)).limit(1)

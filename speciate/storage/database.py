@@ -104,11 +104,7 @@ class _BoundedConnection(psycopg.Connection[Any]):
     """Seconds that an answer may take."""
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:
-        """Wait for an answer; see ``psycopg``.
-
-        Raises:
-            OperationalError: There is none in time; the connection is closed.
-        """
+        """Wait for an answer; raises ``OperationalError``, and closes the connection, if there is none in time."""
         return super().wait(self._bounded(gen), *args, **kwargs)
 
     def _bounded(self, gen: Generator[Any, Any, R]) -> Generator[Any, Any, R]:

@@ -55,11 +55,7 @@ V = TypeVar("V", bound=Value)
 
 
 def read_stored(kind: type[V], values: Any) -> V:
-    """Return a value from its JSON in a table, as ``Value.stored_json`` wrote it.
-
-    Raises:
-        NewerRecordError: A newer version wrote it.
-    """
+    """Return a value that ``Value.stored_json`` wrote; raises ``NewerRecordError`` if a newer version did."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

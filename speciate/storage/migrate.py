@@ -64,11 +64,7 @@ def _connect(database_url: str) -> psycopg.Connection:
 
 
 def revision_of(database_url: str) -> str | None:
-    """Return the schema revision of a database, or None if it is empty.
-
-    Raises:
-        psycopg.Error: The server does not respond.
-    """
+    """Return the schema revision of a database, or None if it is empty; raises ``psycopg.Error`` without a server."""
     with _connect(database_url) as connection:
         try:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -20,8 +19,6 @@ from speciate.schema.projects import QuotaUsage
 from speciate.storage.statements import Statements
 
 SQL = Statements(__file__)
-
-_BUDGET: Final = "coalesce(cast(t.declaration -> 'budget' ->> '{0}' AS bigint), 0)"
 
 
 @dataclass(frozen=True)

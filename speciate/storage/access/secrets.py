@@ -71,7 +71,6 @@ class SecretsCheck:
     keyless: bool
     """True if no secret key is configured."""
     opened: int
-    """Number of secrets that open."""
     unopened: tuple[str, ...]
     """Descriptions of the others: ``the key of policy hosted``, ``webhook 019a…``."""
 

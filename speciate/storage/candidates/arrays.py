@@ -108,14 +108,9 @@ class ArrayReader(Store):
     """Reads the columns."""
 
     def arrays(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateArrays:
-        """Return the candidates of a run recorded after a number of evaluations.
+        """Return the candidates of a run recorded after a number of evaluations, ``last`` of the previous read.
 
         A run's lock serializes the commits, and the number increases, so that incremental reads miss nothing.
-
-        Args:
-            run_id: The run; an unknown one has no candidates.
-            dimensions: Number d of objectives.
-            after: ``last`` of the previous read.
         """
         parts: list[CandidateArrays] = []
         most = _MOST_BYTES // _row(dimensions).itemsize

@@ -39,14 +39,9 @@ SQL = Statements(
 def insert_rollouts(
     connection: sa.Connection, context: RunContext, work_id: UUID, ordinal: int, batch: Sequence[tuple[int, Rollout]]
 ) -> None:
-    """Insert the rollouts of a batch, and each prompt once.
+    """Insert the rollouts of a batch with their positions, to which candidates refer, and each prompt once.
 
-    Args:
-        connection: In the transaction that records the batch.
-        context: The run.
-        work_id: A unit of the batch; with the position of a rollout it is unique.
-        ordinal: Ordinal of the batch.
-        batch: The rollouts with their positions, to which candidates refer.
+    ``work_id`` is a unit of the batch; with the position of a rollout it is unique.
     """
     if not batch:
         return

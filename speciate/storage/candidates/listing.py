@@ -40,13 +40,9 @@ class CandidateFilter:
     """Filter and order of a list; None does not filter."""
 
     status: CandidateStatus | None = None
-    """Outcome."""
     island: int | None = None
-    """Island of origin."""
     role: PolicyRole | None = None
-    """Role of the policy."""
     policy_id: UUID | None = None
-    """Policy version."""
     target: str | None = None
     """Name of a target that the rewards meet, without refuted ones, or ``any``."""
     rule: str | None = None
@@ -70,7 +66,6 @@ class CandidateQuery:
     order: str
     """Columns of ORDER BY."""
     binds: dict[str, Any]
-    """Values of the conditions."""
     sort: str | None
     """Sort key, None for numbers."""
     best: str

@@ -77,16 +77,10 @@ class CandidateQueries(Store):
         rows = self._rows(statement, {**query.binds, "run_id": run_id, "limit": limit + 1})
         return cursors.page(rows, limit, lambda row: CandidateRecord(**_values(scoring, row)), query.cursor)
 
-    @with_retries
     def candidate(self, candidate_id: UUID) -> CandidateDetail:
-        """Return a candidate with its texts.
-
-        Raises:
-            NotFoundError: No such candidate exists.
-        """
+        """Return a candidate with its texts; raises ``NotFoundError`` for an unknown one."""
         return self._detail(SQL.candidate, {"id": candidate_id}, f"candidate {candidate_id}")
 
-    @with_retries
     def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
         """Return a candidate by run and number; raises as ``candidate`` does."""
         keys = {"run_id": run_id, "number": number}
@@ -107,7 +101,6 @@ class CandidateQueries(Store):
         rows = self._rows(SQL.ancestors, keys)
         return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
 
-    @with_retries
     def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
         """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.
 
@@ -161,6 +154,7 @@ class CandidateQueries(Store):
             raise NotFoundError(f"there is no {what}.")
         return CandidateDetail(**_values(self._scoring(row.run_id), row))
 
+    @with_retries
     def _load_scoring(self, run_id: UUID) -> ScoringSchema:
         with reading(self._engine) as connection:
             return load_scoring_schema(connection, run_id)

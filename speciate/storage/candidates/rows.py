@@ -40,15 +40,9 @@ def columns_except(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
 
 
 def to_row(columns: Collection[sa.Column[Any]], *values: DataclassInstance, **computed: Any) -> dict[str, Any]:
-    """Return a row as JSON values.
+    """Return a row as JSON values, from fields with the names of columns and ``computed`` ones; later values win.
 
-    Args:
-        columns: Columns to fill.
-        values: Values whose fields have the names of columns; later ones take precedence.
-        computed: Columns that are not such fields; they take precedence.
-
-    Raises:
-        KeyError: A column has no value.
+    Raises ``KeyError`` for a column without a value.
     """
     nullable, row = {column.name for column in columns if column.nullable}, dict[str, Any]()
     for each in values:

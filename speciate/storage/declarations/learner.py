@@ -28,15 +28,8 @@ def move_learner(
 ) -> tuple[Commit, ...]:
     """Give the learner to a run, in one transaction with the groups that wait. A repetition changes nothing.
 
-    Args:
-        connection: A transaction.
-        campaign_id: The campaign.
-        campaign: Its name.
-        base: Name of the policy that it began with.
-        run_id: The run that begins its turn.
-
-    Raises:
-        ConflictError: The run that has the learner is still at work.
+    ``base`` is the name of the policy that the campaign began with. Raises ``ConflictError`` while the run that has the
+    learner is still at work.
     """
     holder = connection.execute(SQL.holder, {"id": campaign_id}).scalar_one_or_none()
     if holder == run_id:

@@ -62,15 +62,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     def create(
         self, new_id: UUID, declared: D, *, request_digest: str, idempotency_key: str | None = None
     ) -> tuple[UUID, bool]:
-        """Store a pinned declaration; it runs at once.
-
-        Args:
-            declared: The declaration, with names pinned to versions.
-            request_digest: Digest of the request, for its key.
-            idempotency_key: Key of the request.
-
-        Returns:
-            The id, and whether it is new: an equal declaration is the same one.
+        """Store a pinned declaration, which runs at once; return its id, and False if an equal one was stored.
 
         Raises:
             ConflictError: The name is taken by another declaration, or the key was used for another request.
@@ -107,11 +99,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     @with_retries
     def get(self, name: str | UUID) -> R:
-        """Return a declaration by id or name.
-
-        Raises:
-            NotFoundError: It does not exist.
-        """
+        """Return a declaration by id or name; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
             query = sa.select(self._table.c.id).where(named(self._table, name, self.project))
             row = self._read(connection, connection.execute(query).scalar_one_or_none())
@@ -152,15 +140,8 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     ) -> None:
         """Pause, resume or cancel a declaration; its controller then moves its runs.
 
-        Args:
-            declared_id: Its id.
-            goal: The requested state.
-            reason: Why.
-            fault: The controller pauses it after an error: webhooks receive an alarm.
-
-        Raises:
-            NotFoundError: It does not exist.
-            ConflictError: Its state does not allow the transition.
+        With ``fault`` the controller pauses it after an error: webhooks receive an alarm. Raises ``NotFoundError`` for
+        an unknown one, and ``ConflictError`` if its state does not allow the transition.
         """
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
@@ -174,11 +155,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     @with_retries
     def complete(self, declared_id: UUID, reason: str | None = None) -> bool:
-        """Complete a running declaration: immediately with a reason, otherwise if it has no open work.
-
-        Returns:
-            True if it was completed.
-        """
+        """Complete a running declaration: at once with a reason, else if it has no open work; return True if it was."""
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
             is_open = reason is None and self._has_open_work(connection, declared_id)

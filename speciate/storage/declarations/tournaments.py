@@ -42,9 +42,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
     sql: ClassVar[Statements] = Statements(__file__)
 
     summaries: RunSummaries
-    """Writes the summaries of ended runs."""
     results: TournamentResults
-    """Reads reports from the summaries."""
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Tournament) -> None:
         plan = list(declared.plan(declared.running_order(declared.problems), declared.seeds))

@@ -66,11 +66,7 @@ class RunQueries(CandidateQueries):
         return tuple(RolloutDetail.model_validate(row._asdict()) for row in rows)
 
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
-        """Return a rollout with prompt and completion.
-
-        Raises:
-            NotFoundError: No such rollout exists.
-        """
+        """Return a rollout with prompt and completion; raises ``NotFoundError`` for an unknown one."""
         row = self._row(SQL.rollout, {"id": rollout_id})
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}.")

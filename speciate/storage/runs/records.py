@@ -56,13 +56,11 @@ class RunFilter:
     """Policy version, alone or as a proposer of an ensemble."""
     state: RunState | None = None
     tags: Sequence[str] = ()
-    """Required tags."""
     name: str | None = None
     """Part of the name, ignoring case."""
     group: str = ALL_RUNS
     """``own`` for those that no tournament or campaign started, ``all``, or the name of a tournament or campaign."""
     ids: Sequence[UUID] | None = None
-    """Ids of the runs."""
     visibility: Visibility = Visibility.VISIBLE
     """Visible, archived or deleted runs, or all."""
 

@@ -30,11 +30,7 @@ class WebhookStore(DeliveryQueue):
     _sealer: Sealer
 
     def add(self, webhook: Webhook) -> NewWebhook:
-        """Store a webhook with a new secret, which only this call returns.
-
-        Raises:
-            SecretKeyError: No secret key is configured.
-        """
+        """Store a webhook with a new secret, which only this call returns; raises ``SecretKeyError`` without a key."""
         return self._add(webhook, uuid7(), f"whsec_{secrets.token_hex(32)}")
 
     @with_retries
