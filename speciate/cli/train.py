@@ -49,7 +49,7 @@ def train_command(
     method: Annotated[
         str, typer.Option(help="Estimator: grpo, vpo, vector_max_at_k, …; base trains only the base model.")
     ],
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**32 - 1)] = 0,
     steps: Annotated[
         int | None, typer.Option(help="Reinforcement learning updates.", show_default="set by the recipe", min=1)
     ] = None,
@@ -234,7 +234,8 @@ def build_config(
         return TypeAdapter(TrainConfig).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidInputError(f"--set {'.'.join(map(str, first['loc']))}: {validation_message(first)}.") from None
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(f"--set {place} = {first['input']}: {validation_message(first)}.") from None
 
 
 def _set_value(values: dict[str, Any], name: str, value: object) -> None:

@@ -20,7 +20,6 @@ from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
-from speciate.training.config import check_seed
 from speciate.training.models import AT_ONCE, END, library_versions, new_model, new_tokenizer, writing
 from speciate.training.tasks import GeneratedTask, Split
 
@@ -45,9 +44,6 @@ class BaseConfig:
     """Peak; warmed up over 5 % of the steps, then a cosine down to a tenth."""
     sets: bool = True
     """Also demonstrate sets of answers. Without them a policy trained for sets has to find their format itself."""
-
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
 
 
 Progress = Callable[[int, dict[str, float]], None]

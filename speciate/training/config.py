@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Final, Self
+from dataclasses import field, replace
+from typing import Annotated, Self
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PromptStyle
 from speciate.domain.suggestions import did_you_mean
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
-from speciate.training.reward_batch import EstimatorConfig, check_fields
-
-_SEEDS: Final = 1 << 32
+from speciate.training.reward_batch import FINITE, EstimatorConfig
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a seed that a library cannot use: numpy's legacy generator takes 32 bits."""
-    if not 0 <= seed < _SEEDS:
-        raise InvalidInputError(f"seed = {seed}: expected 0 to {_SEEDS - 1}.")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FINITE)
 class WarmUpConfig:
     """Configuration of the supervised warm-up, which teaches a language model the form of sets before a training."""
 
     demonstrations: bool = False
     """Use the task's reference programs first; by default the answers are the model's own readable ones."""
-    gate: float = 0.8
+    gate: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Share of the slots of sets for held-out problems that must be readable; the warm-up ends as soon as it is."""
-    steps: int = 200
+    steps: PositiveInt = 200
     """Most updates."""
-    every: int = 20
+    every: PositiveInt = 20
     """Updates between two measurements, each with a checkpoint."""
-    batch: int = 16
+    batch: PositiveInt = 16
     """Sequences of an update, half of them single answers and half sets."""
-    learning_rate: float = 2e-5
+    learning_rate: PositiveFloat = 2e-5
     """Constant, AdamW, all weights."""
-    problems: int = 240
+    problems: PositiveInt = 240
     """Training problems that examples are made of."""
-    held_out: int = 20
+    held_out: PositiveInt = 20
     """Further training problems, for the gate."""
 
-    def __post_init__(self) -> None:
-        least = ("steps", "every", "batch", "problems", "held_out")
-        check_fields(
-            self,
-            **{name: (getattr(self, name) >= 1, "at least 1") for name in least},
-            gate=(0 < self.gate <= 1, "a share, more than 0 and at most 1"),
-            learning_rate=(0 < self.learning_rate < inf, "a positive number"),
-        )
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FINITE)
 class TrainConfig:
     """Configuration of a reinforcement run; ``tiny`` and ``paper`` return whole recipes."""
 
@@ -60,41 +45,41 @@ class TrainConfig:
     """Key of ``ESTIMATORS``."""
     seed: int = 0
     """Seed of all randomness."""
-    steps: int = 150
+    steps: PositiveInt = 150
     """Updates."""
-    prompts: int = 32
+    prompts: PositiveInt = 32
     """Prompts of a batch."""
-    group: int = 8
-    """G, rollouts of each prompt."""
-    problems: int = 2400
+    group: Annotated[int, Field(ge=2)] = 8
+    """G, rollouts of each prompt, which are compared."""
+    problems: PositiveInt = 2400
     """Training problems, drawn at random."""
-    learning_rate: float = 3e-4
+    learning_rate: PositiveFloat = 3e-4
     """Constant, AdamW."""
-    kl: float = 1e-3
+    kl: NonNegativeFloat = 1e-3
     """Weight of the KL divergence from the base on answers from scratch."""
-    mutation_share: float = 0.5
+    mutation_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Share of the prompts that ask for a change of one of the policy's own earlier answers."""
-    mutation_kl: float = 0.5
+    mutation_kl: NonNegativeFloat = 0.5
     """Weight of the KL divergence on those: they must not drift, or evolution loses its operator."""
-    remembered: int = 256
+    remembered: PositiveInt = 256
     """Problems whose answers are kept as parents."""
     unsolved_only: bool = False
     """Draw no problem again whose targets have all been met, each by some answer: training on what is solved costs
     diversity (arXiv 2606.15455)."""
-    updates: int = 1
+    updates: PositiveInt = 1
     """Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect."""
-    micro_batch: int = 0
+    micro_batch: NonNegativeInt = 0
     """Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU as many groups
     as half of its memory holds, or without ``use_engine`` its cache."""
-    temperature: float = 1.0
+    temperature: PositiveFloat = 1.0
     """Softmax temperature of the rollouts."""
     estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
     """Configuration of the estimator."""
-    clip: float = 0.2
+    clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1."""
-    save_every: int = 10
+    save_every: PositiveInt = 10
     """Steps between checkpoints; an interrupted run resumes from the last one."""
-    lora_rank: int = 0
+    lora_rank: NonNegativeInt = 0
     """Rank of a LoRA adapter; 0 trains all weights."""
     use_vllm: bool = False
     """True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package)."""
@@ -103,7 +88,7 @@ class TrainConfig:
     models on a CPU (docs/adr/0007-policies.md)."""
     max_prompt_tokens: int = 4096
     """Longest prompt of English tasks; longer ones are refused."""
-    max_tokens: int = 1024
+    max_tokens: PositiveInt = 1024
     """Longest completion of English tasks; tiny tasks define their own."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
     """Prompts of English tasks: standard ones, or those for small models."""
@@ -116,12 +101,8 @@ class TrainConfig:
                 f"no method is called {self.method!r}.",
                 remedy=did_you_mean(self.method, ESTIMATORS) or f"Methods: {', '.join(ESTIMATORS)}.",
             )
-        self._check_numbers()
-        self._check_batch()
         if self.use_engine and self.use_vllm:
             raise InvalidInputError("use_engine excludes use_vllm: set one of them to false.")
-
-    def _check_batch(self) -> None:
         if self.problems < self.prompts:
             raise InvalidInputError(f"problems = {self.problems}: fewer than the {self.prompts} prompts of a batch.")
         at_once = self.micro_batch or self.batch
@@ -133,20 +114,6 @@ class TrainConfig:
             raise InvalidInputError(
                 f"updates = {self.updates}: expected a divisor of the {at_once} rollouts of a pass."
             )
-
-    def _check_numbers(self) -> None:
-        least = dict.fromkeys(("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"), 1)
-        least |= dict.fromkeys(("kl", "mutation_kl", "lora_rank", "micro_batch"), 0)
-        check_fields(self, **{n: (m <= getattr(self, n) < inf, f"at least {m}") for n, m in least.items()})
-        check_seed(self.seed)
-        check_fields(
-            self,
-            clip=(0 < self.clip < 1, "a number between 0 and 1"),
-            learning_rate=(0 < self.learning_rate < inf, "a positive number"),
-            temperature=(0 < self.temperature < inf, "a positive number"),
-            group=(self.group >= 2, "at least 2, since rollouts are compared"),
-            mutation_share=(0 <= self.mutation_share < 1, "0 to 1, and not 1"),
-        )
 
     @classmethod
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:

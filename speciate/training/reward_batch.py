@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, log
-from typing import Final
+from math import log
+from typing import Annotated, Final
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
 from speciate.training.weightings import draw_weightings
 
+FINITE: Final = ConfigDict(allow_inf_nan=False)
 _ROUNDING: Final = 1e-12
 """Share of the largest number up to which differences are rounding errors."""
 _LEAST: Final = 1e-150
@@ -32,56 +35,35 @@ class Norm(StrEnum):
     """Nothing: the estimator is unbiased."""
 
 
-def check_fields(config: object, **checks: tuple[bool, str]) -> None:
-    """Refuse a configuration whose field fails its check; the text says what is expected."""
-    for name, (valid, expected) in checks.items():
-        if not valid:
-            raise InvalidInputError(f"{name} = {getattr(config, name)}: expected {expected}.")
-
-
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=FINITE)
 class EstimatorConfig:
     """Options of the estimators. Every default is the paper's; an estimator ignores fields that it does not use."""
 
-    weights: tuple[float, ...] | None = None
+    weights: tuple[NonNegativeFloat, ...] | None = None
     """w*, shape (k,), ≥ 0 and not all 0, the scalarization of scalar estimators; None is the mean."""
-    draws: int = 100
+    draws: PositiveInt = 100
     """K, random weightings of each group."""
-    alpha: float = 1.0
+    alpha: PositiveFloat = 1.0
     """Concentration of their Dirichlet distribution."""
-    kappa: int | None = None
+    kappa: PositiveInt | None = None
     """κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8."""
     norm: Norm = Norm.GROUP_STD
     """Divisor of their shares."""
-    epsilon: float = 1e-6
+    epsilon: NonNegativeFloat = 1e-6
     """Added to the mean in ``maxrl``."""
-    entropic_kl: float = log(2)
+    entropic_kl: PositiveFloat = log(2)
     """Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; less than the logarithm of the group's
     size. The paper uses ln 2."""
-    blend: float = 0.8
+    blend: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Largest share α of PKPO beside Dr. GRPO in ``pkpo``."""
-    anneal: int = 200
+    anneal: NonNegativeInt = 200
     """Steps in which α rises from 0 to ``blend``; 0 for ``blend`` from the start."""
-    step: int = 0
+    step: NonNegativeInt = 0
     """Updates before this one, from which ``pkpo`` computes α."""
 
     def __post_init__(self) -> None:
-        weights = self.weights
-        check_fields(
-            self,
-            draws=(self.draws >= 1, "at least 1 weighting"),
-            alpha=(0 < self.alpha < inf, "a positive concentration"),
-            kappa=(self.kappa is None or self.kappa >= 1, "at least 1"),
-            epsilon=(0 <= self.epsilon < inf, "0 or a positive number"),
-            weights=(
-                weights is None or (min(weights, default=-1.0) >= 0 and 0 < sum(weights) < inf),
-                "finite numbers of at least 0, not all 0",
-            ),
-            entropic_kl=(0 < self.entropic_kl < inf, "a positive number of nats"),
-            blend=(0 <= self.blend <= 1, "a share, 0 to 1"),
-            anneal=(self.anneal >= 0, "at least 0"),
-            step=(self.step >= 0, "at least 0"),
-        )
+        if self.weights is not None and not any(self.weights):
+            raise InvalidInputError(f"weights = {self.weights}: expected numbers of at least 0, not all 0.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,41 +89,20 @@ class Maze:
         completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
         return completion, gold, diamond, avoid_lava
 
-    def shortest(self, goals: frozenset[Cell], *, within: int | None = None) -> int | None:
+    def shortest(self, goals: frozenset[Cell], *, within: int) -> int | None:
         """Return the steps of the shortest route to the exit through given cells; None beyond the limit."""
-        # Breadth-first over boards: bit r · width + c of an integer is a cell, and the extra column is a wall.
-        width = self.side + 1
-        walkable = self._board(self.open - self.lava, width)
-        wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(goals))]
-        everything = (1 << len(goals)) - 1
-        finish = self._board({self.exit}, width)
-        begin = self._board({self.start}, width)
-        front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by collected cells
-        seen, steps = dict(front), 0
-        while front and (within is None or steps <= within):
-            if seen.get(everything, 0) & finish:
+        bits = {cell: 1 << i for i, cell in enumerate(goals)}
+        ahead = {
+            cell: [(beside, bits.get(beside, 0)) for beside in around if beside not in self.lava]
+            for cell, around in self.neighbours.items()
+        }
+        front = seen = {(self.start, bits.get(self.start, 0))}
+        for steps in range(within + 1):
+            if (self.exit, (1 << len(bits)) - 1) in front:
                 return steps
-            front = _unseen(self._ahead(front, walkable, wanted_cells, width), seen)
-            steps += 1
+            front = {(beside, have | bit) for cell, have in front for beside, bit in ahead[cell]} - seen
+            seen = seen | front
         return None
-
-    @staticmethod
-    def _ahead(front: dict[int, int], walkable: int, goals: Sequence[tuple[int, int]], width: int) -> dict[int, int]:
-        """Return the boards that one step reaches, by collected cells."""
-        ahead: dict[int, int] = {}
-        pieces = sum(cell for cell, _ in goals)
-        for have, board in front.items():
-            reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
-            for cell, bit in goals if reached & pieces else ():
-                if reached & cell and not have & bit:
-                    ahead[have | bit] = ahead.get(have | bit, 0) | cell
-                    reached ^= cell
-            ahead[have] = ahead.get(have, 0) | reached
-        return ahead
-
-    @staticmethod
-    def _board(cells: Collection[Cell], width: int) -> int:
-        return sum(1 << r * width + c for r, c in cells)
 
     def shortest_route(
         self, goals: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
@@ -191,23 +170,11 @@ def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
 
 
 def _budget(maze: Maze, size: MazeSize) -> int | None:
-    detours = [maze.shortest(maze.gold), maze.shortest(maze.diamonds)]
-    if None in detours:
+    gold, diamonds = (maze.shortest(each, within=size.longest - size.slack) for each in (maze.gold, maze.diamonds))
+    if gold is None or diamonds is None:
         return None
-    budget = max(steps for steps in detours if steps is not None) + size.slack
-    too_long = budget > size.longest or maze.shortest(maze.gold | maze.diamonds, within=budget) is not None
-    return None if too_long else budget
-
-
-def _unseen(ahead: dict[int, int], seen: dict[int, int]) -> dict[int, int]:
-    """Return the cells that are reached for the first time, and mark them as seen."""
-    front = {}
-    for have, board in ahead.items():
-        old = seen.get(have, 0)
-        if new := board & ~old:
-            front[have] = new
-            seen[have] = old | new
-    return front
+    budget = max(gold, diamonds) + size.slack
+    return None if maze.shortest(maze.gold | maze.diamonds, within=budget) is not None else budget
 
 
 def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
@@ -297,7 +298,7 @@ def test_invalid_input_is_reported(rewards, groups, config, words):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"draws": 0}, "draws = 0"),
+        ({"draws": 0}, "draws"),
         ({"alpha": 0.0}, "alpha"),
         ({"alpha": np.inf}, "alpha"),
         ({"kappa": 0}, "kappa"),
@@ -305,13 +306,13 @@ def test_invalid_input_is_reported(rewards, groups, config, words):
         ({"weights": (np.nan, 1.0)}, "weights"),
         ({"weights": (1.0, np.nan)}, "weights"),
         ({"weights": (np.inf, 1.0)}, "weights"),
-        ({"weights": (2.0, -1.0)}, r"weights = \(2.0, -1.0\): expected finite numbers of at least 0"),
+        ({"weights": (2.0, -1.0)}, "weights.1\n"),
         ({"weights": (0.0, 0.0)}, "not all 0"),
-        ({"weights": ()}, "weights"),
+        ({"weights": ()}, "not all 0"),
     ],
 )
 def test_invalid_configurations_are_reported(config, words):
-    with pytest.raises(InvalidInputError, match=words):
+    with pytest.raises((InvalidInputError, ValidationError), match=words):
         EstimatorConfig(**config)
 
 

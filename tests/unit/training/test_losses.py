@@ -5,7 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from speciate.domain.errors import InvalidInputError  # noqa: E402
+from pydantic import ValidationError  # noqa: E402
+
 from speciate.training.config import TrainConfig  # noqa: E402
 from speciate.training.losses import clipped_losses, low_variance_kl  # noqa: E402
 
@@ -62,5 +63,5 @@ def test_the_divergence_is_non_negative_and_unbiased():
 
 @pytest.mark.parametrize("clip", [0.0, 1.0, np.nan])
 def test_an_invalid_clip_is_refused(clip):
-    with pytest.raises(InvalidInputError, match="clip"):
+    with pytest.raises(ValidationError, match="clip"):
         TrainConfig("grpo", clip=clip)

@@ -349,8 +349,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "vpo", "--set", "temperature=0"], "temperature = 0"),
         (["--task", "programs", "--method", "vpo", "--set", "kl=nan"], "kl = nan"),
         (["--task", "programs", "--method", "vpo", "--set", "mutation_kl=-1"], "mutation_kl = -1"),
-        (["--task", "programs", "--method", "vpo", "--seed", "4294967296"], "seed = 4294967296"),
-        (["--task", "programs", "--method", "base", "--seed", "4294967296"], "seed = 4294967296"),
+        (["--task", "programs", "--method", "vpo", "--seed", "4294967296"], "equal to 4294967295"),
         (["--task", "programs", "--method", "vpo", "--set", "micro_batch=8", "--set", "updates=16"], "updates = 16"),
         (["--task", "programs", "--method", "vpo", "--base", "nowhere"], "nowhere"),
         # Reported before a base is trained, which takes minutes.
