@@ -295,8 +295,8 @@ def _measured(pool: AnswerPool) -> Measured:
     return Measured(
         best=_rounded(best_at_k(pool.rewards.mean(axis=2), KS).mean(axis=0)),
         weighted=_rounded(weighted),
-        diversity=_mean([one.every for one in spread]),
-        diversity_valid=_mean([one.valid for one in spread]),
+        diversity=_mean([every for every, _ in spread]),
+        diversity_valid=_mean([valid for _, valid in spread]),
         entropy=round(float(np.average(pool.surprise, weights=pool.tokens)), _DIGITS),
         repeats=round(float(pool.repeated.mean()), _DIGITS),
         tokens=round(_tokens(pool), _DIGITS),
@@ -311,5 +311,5 @@ def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(round(float(value), _DIGITS) for value in values)
 
 
-def _mean(values: list[float | None]) -> float:
-    return round(float(np.mean([value for value in values if value is not None])), _DIGITS)
+def _mean(values: list[float]) -> float:
+    return round(float(np.nanmean(values)), _DIGITS)

@@ -13,7 +13,6 @@ from speciate.cli.export import replaced_file, write_records
 from speciate.schema.declarations import TournamentRun
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
-from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, short_sections, verdict
 from speciate.tournaments.report.models import Report
 
@@ -27,7 +26,7 @@ def show_report(report: Report, most_rows: int, *, full: bool) -> None:
     slug, tables = report.standings.slug, sections(report)
     if full:
         for method in report.standings.methods:
-            output.print_line(method_verdict(method))
+            output.print_line(verdict(method))
         for comparison in report.standings.comparisons:
             output.print_line(verdict(comparison))
     for section in tables if full else short_sections(report):

@@ -40,7 +40,6 @@ from speciate.schema.declarations import TournamentRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.tournaments.head_to_head import head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion, deciding
-from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, short_sections, verdict
 from speciate.tournaments.report.comparisons import problems_power
 from speciate.tournaments.report.methods import methods_power
@@ -222,7 +221,7 @@ def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) ->
         "conclusion": conclusion(report),
         "deciding": deciding(report),
         "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
-        "method_verdicts": [(method_verdict(c), c) for c in report.standings.methods],
+        "method_verdicts": [(verdict(c), c) for c in report.standings.methods],
         "power": methods_power(record.declaration) or problems_power(record.declaration),
         "sections": all_sections if tab else short_sections(report),
         "charts": [chart for chart in shown_charts(_charts(dashboard, record), record) if _CHARTS[chart.name] == tab],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, exp
-from statistics import NormalDist
+from statistics import NormalDist, mean
 from typing import Final
 
 from speciate.domain.tournament import Metric
@@ -67,13 +67,13 @@ def _method(comparison: MethodComparison, report: Report) -> str:
     ahead = comparison.verdict is Verdict.BETTER
     better, worse = (comparison.a, comparison.b) if ahead else (comparison.b, comparison.a)
     runs = comparison.runs_a, comparison.runs_b
-    means = [_mean([run.value for run in each if run.value is not None]) for each in (runs if ahead else runs[::-1])]
+    means = [mean(run.value for run in each if run.value is not None) for each in (runs if ahead else runs[::-1])]
     declared = report.design.declared
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
     if declared.metric is Metric.LOG_ERT:
         words = f"{reaches} problems with fewer evaluations than method {worse}"
     else:
-        rates = " against ".join(f"{mean:.0%}" for mean in means)
+        rates = " against ".join(f"{rate:.0%}" for rate in means)
         words = f"{reaches} problems in more runs than method {worse}: {rates}"
     return f"Method {better} {words}, over {compared_runs(comparison)}{search} (p = {comparison.holm:.2g})."
 
@@ -94,10 +94,6 @@ def _undecided_method(comparison: MethodComparison, report: Report) -> str:
     alpha, count = report.design.declared.alpha, len(report.standings.methods)
     few = too_few_runs(*_runs(comparison), alpha, count, paired=comparison.paired)
     return few or f"the difference over {compared_runs(comparison)} may be due to chance (p = {comparison.holm:.2g})"
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _decided(comparison: Comparison, report: Report) -> str:

@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from speciate.tournaments.rendering.conclusion import conclusion
-from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.svg import Figure, Line, Points, figures, tick
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Estimate, Reached
@@ -31,7 +30,7 @@ def page(report: Report) -> str:
     return environment.get_template("report.html").render(
         title=report.design.declared.title or report.design.declared.slug,
         conclusion=conclusion(report),
-        verdicts=[*map(method_verdict, report.standings.methods), *map(verdict, report.standings.comparisons)],
+        verdicts=[*map(verdict, report.standings.methods), *map(verdict, report.standings.comparisons)],
         sections=[(each, _FIGURES[each.key](report) if each.key in _FIGURES else ()) for each in sections(report)],
     )
 

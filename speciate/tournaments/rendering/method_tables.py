@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 from speciate.tournaments.rendering.cells import Section, ends, p_value
 from speciate.tournaments.rendering.conclusion import compared_runs
-from speciate.tournaments.report.models import MethodComparison, Report, Verdict
-
-
-def method_verdict(comparison: MethodComparison) -> str:
-    match comparison.verdict:
-        case Verdict.BETTER | Verdict.WORSE:
-            return f"Method {comparison.a} is {comparison.verdict.value} than method {comparison.b} ({comparison.note})"
-        case other:
-            return f"Method {comparison.a} against method {comparison.b}: {other.value} ({comparison.note})"
+from speciate.tournaments.report.models import MethodComparison, Report
 
 
 def methods(report: Report) -> Section:

@@ -42,7 +42,14 @@ def _share(profile: Profile, factor: float) -> str:
     return f"{profile.share[profile.factors.index(factor)]:.3g}"
 
 
-def laws(predictions: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
+def laws(report: Report) -> tuple[Section, Section]:
+    return (
+        _laws(report.budget_laws, "laws", "solve rate", "Solve rate"),
+        _laws(report.score_laws, "score-laws", "best score", "Mean over runs of the best score so far"),
+    )
+
+
+def _laws(predictions: Sequence[BudgetLaw], key: str, measure: str, what: str) -> Section:
     rows = tuple(
         (
             law.entrant,
@@ -60,12 +67,8 @@ def laws(predictions: Sequence[BudgetLaw], key: str, title: str, what: str, colu
     ) + withheld(predictions)
     if not rows:
         note = f"Withheld: {predictions[0].note}." if predictions else ""
-    return Section(key, title, note, ("entrant", ">evaluations", f">{column}", ">worst residual"), rows)
-
-
-def score_laws(report: Report) -> Section:
-    what = "Mean over runs of the best score so far"
-    return laws(report.score_laws, "score-laws", "Budget curve: best score", what, "best score by the law")
+    columns = ("entrant", ">evaluations", f">{measure} by the law", ">worst residual")
+    return Section(key, f"Budget curve: {measure}", note, columns, rows)
 
 
 def qualities(report: Report) -> Section:

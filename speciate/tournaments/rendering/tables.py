@@ -10,7 +10,15 @@ from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
 from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.report.methods import methods_power
-from speciate.tournaments.report.models import Comparison, Design, ProblemFacts, Report, Standing, Verdict
+from speciate.tournaments.report.models import (
+    Comparison,
+    Design,
+    MethodComparison,
+    ProblemFacts,
+    Report,
+    Standing,
+    Verdict,
+)
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -27,8 +35,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         _only(report),
         _reached(report),
         quality_tables.profiles(report),
-        _laws(report),
-        quality_tables.score_laws(report),
+        *quality_tables.laws(report),
         _pairwise(report),
         _strengths(report),
         quality_tables.qualities(report),
@@ -75,13 +82,13 @@ def _narrow(section: Section, note: str, columns: tuple[str, ...]) -> Section:
     return replace(section, note=note, columns=columns, rows=tuple(tuple(row[i] for i in at) for row in section.rows))
 
 
-def verdict(comparison: Comparison) -> str:
-    match comparison.verdict:
-        case Verdict.BETTER | Verdict.WORSE:
-            subject, better, note = comparison.subject.value, comparison.verdict.value, comparison.note
-            return f"{subject.capitalize()} {comparison.a} is {better} than {subject} {comparison.b} ({note})"
-        case other:
-            return f"{comparison.a} against {comparison.b}: {other.value} ({comparison.note})"
+def verdict(compared: Comparison | MethodComparison) -> str:
+    subject = compared.subject.value if isinstance(compared, Comparison) else "method"
+    if compared.verdict in (Verdict.BETTER, Verdict.WORSE):
+        ahead = f"{subject.capitalize()} {compared.a} is {compared.verdict.value} than {subject} {compared.b}"
+        return f"{ahead} ({compared.note})"
+    a, b = (compared.a, compared.b) if subject != "method" else (f"Method {compared.a}", f"method {compared.b}")
+    return f"{a} against {b}: {compared.verdict.value} ({compared.note})"
 
 
 def _design(design: Design) -> Section:
@@ -235,12 +242,6 @@ def _reached(report: Report) -> Section:
     )
     columns = ("entrant", "unit", ">share at the end", ">n pairs", ">censored", ">exact until")
     return Section("reached", "Targets reached by evaluations and tokens", note, columns, rows)
-
-
-def _laws(report: Report) -> Section:
-    return quality_tables.laws(
-        report.budget_laws, "laws", "Budget curve: solve rate", "Solve rate", "solve rate by the law"
-    )
 
 
 def _pairwise(report: Report) -> Section:

@@ -14,10 +14,10 @@ from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import Metric, Schedule, StoppingRule, Tournament
 from speciate.tournaments.report.models import Amendment, Comparison, Subject, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
-from speciate.tournaments.report.results import MISSING, PENDING, Results
+from speciate.tournaments.report.results import Results
 from speciate.tournaments.statistics.e_process import EProcess, e_process
 from speciate.tournaments.statistics.methods import detectable_difference
-from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm, mcnemar, sign_flips
+from speciate.tournaments.statistics.significance import SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
 """Sign patterns to draw if there are too many to enumerate; small levels need more."""
@@ -58,8 +58,6 @@ class _Analysis:
     results: Results
     names: Sequence[str]
     resamples: Resamples
-    finished: bool
-    """True if every planned run has ended."""
     extended_late: bool
     """True if an amendment was made after runs had ended."""
 
@@ -72,11 +70,9 @@ def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
     """Pair two entrants by name; incomplete pairs are excluded and counted."""
     names = [entrant.name for entrant in schedule.declared.entrants]
     i, j = names.index(a), names.index(b)
-    state = results.state[..., [i, j]]
     both = results.ended[..., i] & results.ended[..., j]
-    lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
     used, values, successes = metric_values(schedule, results, both, [i, j])
-    return Paired(both, used, values[:, 0] - values[:, 1], int(lost.sum()), (successes > 0).T)
+    return Paired(both, used, values[:, 0] - values[:, 1], results.lost([i, j]), (successes > 0).T)
 
 
 def metric_values(
@@ -123,15 +119,14 @@ def contrasts_withheld(schedule: Schedule, results: Results) -> str:
     if schedule.declared.stopping is StoppingRule.E_PROCESS:
         return "interval withheld: not valid under early stopping"
     # Like repeated tests, an interval that is inspected repeatedly has less than its nominal coverage.
-    return "interval withheld until all runs have ended" if (results.state == PENDING).any() else ""
+    return "" if results.finished else "interval withheld until all runs have ended"
 
 
 def compare(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
-    finished = not bool((results.state == PENDING).any())
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
-    analysis = _Analysis(schedule, results, names, resamples, finished, extended_late)
+    analysis = _Analysis(schedule, results, names, resamples, extended_late)
     pairs = [pair_up(schedule, results, a, b) for a, b in schedule.declared.comparisons]
     tests = _tests(analysis, pairs)
     # A comparison without pairs cannot be tested: it counts as not rejected.
@@ -146,7 +141,7 @@ def _tests(analysis: _Analysis, pairs: Sequence[Paired]) -> list[SignFlip | None
     """Return the sign-flip test of each comparison; None without pairs, and for all before every run has ended."""
     tests: list[SignFlip | None] = [None] * len(pairs)
     tested = [i for i, pair in enumerate(pairs) if len(pair.used)]
-    if not tested or not (analysis.fixed and analysis.finished):
+    if not tested or not (analysis.fixed and analysis.results.finished):
         return tests
     # With n patterns no p-value is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
     draws = max(FLIPS, math.ceil(min(2 * len(pairs) / analysis.schedule.declared.alpha, _MAX_FLIPS)))
@@ -163,7 +158,7 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
     # More seeds for problems already inspected would change bets that were made.
     process = None if analysis.extended_late and analysis.fixed else evidence(schedule, results, paired)
     bets, e_value = _wealth(process, fixed=analysis.fixed)
-    table = mcnemar(*paired.reached) if len(paired.used) else McNemar(0, 0, 0, 0, 1.0)
+    table = mcnemar(*paired.reached)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
     verdict, note = _verdict(analysis, paired, test, adjusted, process)
     withheld = contrasts_withheld(schedule, results)
@@ -211,10 +206,10 @@ def _verdict(
     analysis: _Analysis, paired: Paired, test: SignFlip | None, adjusted: float, process: EProcess | None
 ) -> tuple[Verdict, str]:
     if len(paired.used) == 0:
-        verdict = Verdict.NOT_ENOUGH_EVIDENCE if analysis.finished else Verdict.UNFINISHED
+        verdict = Verdict.NOT_ENOUGH_EVIDENCE if analysis.results.finished else Verdict.UNFINISHED
         return verdict, "no pair has completed"
     if not analysis.fixed:
-        return _e_process_verdict(process, finished=analysis.finished)
+        return _e_process_verdict(process, finished=analysis.results.finished)
     if test is None:
         return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
     if analysis.extended_late:

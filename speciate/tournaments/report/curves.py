@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.tournament import Schedule
@@ -15,7 +16,6 @@ from speciate.tournaments.report.results import Results
 from speciate.tournaments.report.run_summary import budgets
 from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.statistics.budget_curve import fit_budget_curve
-from speciate.tournaments.statistics.running_time import ecdf, performance_profile
 
 _STEPS: Final = 200  # largest number of points in a curve
 _FACTORS: Final = tuple(np.round(np.geomspace(1, 64, 37), 4).tolist())
@@ -27,22 +27,27 @@ def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
         for i, entrant in enumerate(schedule.declared.entrants):
             ended = results.ended[..., i]
             if ended.any() and (unit == "evaluations" or spent.any()):
-                curves.append(_reached(entrant.name, unit, spent[..., i][ended], results.reached[..., i][ended]))
+                curves.append(reached_curve(entrant.name, unit, spent[..., i][ended], results.reached[..., i][ended]))
     return tuple(curves)
 
 
-def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
-    curve = ecdf(spent, reached)
-    steps = len(curve.spent)
+def reached_curve(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
+    """Return the empirical distribution of costs to target over all pairs, including those that were never reached.
+
+    ``spent`` are costs until the pair's target was reached, or until its run ended. Source: Hansen et al. 2021, arXiv
+    1603.08785, section 4.3 (runtime distributions).
+    """
+    positions, times = np.unique(spent[reached], return_counts=True)
+    steps, censored = len(positions), spent[~reached]
     drawn = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
     return Reached(
         entrant=name,
         unit=unit,
-        spent=tuple(curve.spent[drawn].tolist()),
-        share=tuple(curve.share[drawn].tolist()),
-        pairs=curve.pairs,
-        censored=len(curve.censored),
-        sound_until=curve.sound_until if math.isfinite(curve.sound_until) else None,
+        spent=tuple(positions[drawn].tolist()),
+        share=tuple((np.cumsum(times) / reached.size)[drawn].tolist()),
+        pairs=reached.size,
+        censored=len(censored),
+        sound_until=float(censored.min()) if len(censored) else None,
     )
 
 
@@ -78,8 +83,9 @@ def _law(schedule: Schedule, results: Results, i: int, values: FloatArray) -> Bu
         return law
     # Declared ranges are scales, not limits: a score has no known maximum.
     largest = max(1.0, float(curves.max()))
-    fit = fit_budget_curve(curves, at, [budget, 2 * budget, 4 * budget], rng_for(schedule, 20_000 + i), largest=largest)
-    points = zip(fit.at.tolist(), fit.predicted.tolist(), _known(fit.low), _known(fit.high), strict=True)
+    ahead = [budget, 2 * budget, 4 * budget]
+    fit = fit_budget_curve(curves, at, ahead, rng_for(schedule, 20_000 + i), largest=largest)
+    points = zip(ahead, fit.predicted.tolist(), _known(fit.low), _known(fit.high), strict=True)
     note = ALIKE if np.isnan(fit.low).any() else "beyond the budget only if the law holds, which no interval covers"
     predicted = tuple(CurvePoint(evaluations=x, value=y, low=low, high=high) for x, y, low, high in points)
     return law.model_copy(update={"predicted": predicted, "worst_residual": fit.worst_residual, "note": note})
@@ -103,3 +109,20 @@ def profiles(schedule: Schedule, results: Results) -> tuple[Profile, ...]:
         Profile(entrant=entrant.name, factors=_FACTORS, share=tuple(share.tolist()), problems=int(some.sum()))
         for entrant, share in zip(schedule.declared.entrants, shares, strict=True)
     )
+
+
+def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
+    """Return ρ_s(τ), the share of problems that policy s solves at no more than τ times the cost of the best policy.
+
+    ρ_s(1) is the share of problems on which s is best or tied, ρ_s(∞) the share that it solves at all. An unsolved
+    problem counts as a miss for every policy. With more than two policies a profile depends on the other policies
+    (Gould and Scott 2016): derive ranks from pairs. Source: Dolan and Moré 2002.
+
+    Costs (n_problems, n_policies) are positive, such as ERT in evaluations, infinite for unsolved problems; factors are
+    τ ≥ 1. The result has shape (n_policies, n_factors).
+    """
+    spent, taus = np.asarray(costs, dtype=np.float64), np.asarray(factors, dtype=np.float64)
+    best = spent.min(axis=1, keepdims=True)
+    ratios = np.divide(spent, best, out=np.full_like(spent, np.inf), where=np.isfinite(spent))
+    profile: FloatArray = (ratios[:, :, None] <= taus).mean(axis=0)
+    return profile

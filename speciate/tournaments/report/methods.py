@@ -13,7 +13,7 @@ from speciate.domain.tournament import MethodGroup, Schedule, Tournament
 from speciate.tournaments.report.comparisons import metric_values
 from speciate.tournaments.report.models import Amendment, MethodComparison, TrainingRun, Verdict
 from speciate.tournaments.report.resamples import LEVEL, rng_for
-from speciate.tournaments.report.results import MISSING, PENDING, Results
+from speciate.tournaments.report.results import Results
 from speciate.tournaments.statistics.methods import (
     MethodTest,
     compare_methods,
@@ -114,15 +114,13 @@ def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGrou
         complete_runs = [tuple(run for run in runs if run.training_seed in seeds) for runs in complete_runs]
     columns = [index[run.name] for runs in complete_runs for run in runs]
     pairs = np.asarray(results.ended[..., columns].all(axis=-1))
-    state = results.state[..., columns]
-    lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
     _, values, _ = metric_values(schedule, results, pairs, columns)
     return _Measured(
         (a._replace(runs=complete_runs[0]), b._replace(runs=complete_runs[1])),
         (a, b),
         (values.T[: len(complete_runs[0])], values.T[len(complete_runs[0]) :]),
-        int(lost.sum()),
-        not bool((results.state == PENDING).any()),
+        results.lost(columns),
+        results.finished,
         extended_late,
     )
 
@@ -138,9 +136,8 @@ def _comparison(
         )
         for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
     ]
-    final_test = (
-        test if measured.finished else None
-    )  # like p-values, an interval that is inspected repeatedly loses its level
+    # Like p-values, an interval that is inspected repeatedly loses its level.
+    final_test = test if measured.finished else None
     verdict, note = _verdict(declared, measured, test, adjusted)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
     return MethodComparison(

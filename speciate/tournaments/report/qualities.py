@@ -98,11 +98,9 @@ def _fit(
     entropy, reward = tuple(h for h, _ in points), tuple(r for _, r in points)
     fit = EntropyFit(training=digest, policies=tuple(names), source=source, entropy=entropy, reward=reward)
     try:
-        law = fit_entropy_law(entropy, reward)
+        return fit.model_copy(update=fit_entropy_law(entropy, reward))
     except InvalidInputError as error:
         return fit.model_copy(update={"note": str(error)})
-    fitted = {name: getattr(law, name) for name in ("a", "b", "ceiling", "r_squared", "r_squared_line")}
-    return fit.model_copy(update=fitted)
 
 
 def _measured_points(health: Iterable[PolicyHealth]) -> list[tuple[float, float]]:

@@ -90,6 +90,15 @@ class Results:
         return np.asarray(self.state == ENDED)
 
     @property
+    def finished(self) -> bool:
+        return not (self.state == PENDING).any()
+
+    def lost(self, entrants: list[int]) -> int:
+        """Return the number of (problem, seed) pairs that some entrants lack because a run failed or was cancelled."""
+        state = self.state[..., entrants]
+        return int(((state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)).sum())
+
+    @property
     def complete_problems(self) -> int:
         """Number of leading problems without a pending run."""
         waiting = (self.state == PENDING).any(axis=(1, 2))

@@ -84,21 +84,17 @@ def quality(answers: Answers, at: FloatArray) -> dict[str, float | FloatArray]:
     worst end as reference, a specialist with one component at its worst would count as 0. Values beyond the best end
     count as the best end.
     """
-    distances = diversity(answers.rewards, answers.valid)
+    every, valid = diversity(answers.rewards, answers.valid)
     order = np.argsort(answers.spent, kind="stable")
     best = np.maximum.accumulate(answers.scores[order]) if len(order) else np.zeros(0)
     reached = np.searchsorted(answers.spent[order], at, side="right")
     return {
         "score": float(best[-1]) if len(best) else 0.0,
         "best_by": np.where(reached > 0, best[np.maximum(reached - 1, 0)], 0.0) if len(best) else np.zeros(len(at)),
-        "diversity_all": _or_nan(distances.every),
-        "diversity": _or_nan(distances.valid),
+        "diversity_all": every,
+        "diversity": valid,
         "hypervolume": _volume(answers.rewards[answers.valid]),
     }
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _volume(points: FloatArray) -> float:

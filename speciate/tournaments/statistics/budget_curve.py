@@ -23,10 +23,8 @@ class BudgetCurve:
 
     worst_residual: float
     """Largest |mean − law| at the measured budgets; large if the law does not hold."""
-    at: FloatArray
-    """Budgets of the predictions, shape (n_at,)."""
     predicted: FloatArray
-    """The law at these budgets."""
+    """The law at the further budgets, shape (n_at,)."""
     low: FloatArray
     """Lower end of the interval; NaN if the curves of all problems are equal."""
     high: FloatArray
@@ -38,7 +36,6 @@ def fit_budget_curve(
     at: ArrayLike,
     rng: np.random.Generator,
     largest: float = np.inf,
-    level: float = 0.95,
     draws: int = 1000,
 ) -> BudgetCurve:
     """Fit the law to the mean over problems by least squares, with an interval from resampled problems.
@@ -56,11 +53,11 @@ def fit_budget_curve(
     samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])
     starts, gains, decays = _fits(samples, ks / ks[0])
     predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, points / ks[0]), largest)
-    low, high = percentiles(predicted[1:], level)
+    low, high = percentiles(predicted[1:], 0.95)
     if all_equal(means_of):
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     fitted = starts[0] + gains[0] * _growth(decays[:1], ks / ks[0])[0]
-    return BudgetCurve(float(np.abs(samples[0] - fitted).max()), points, predicted[0], low, high)
+    return BudgetCurve(float(np.abs(samples[0] - fitted).max()), predicted[0], low, high)
 
 
 def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:

@@ -6,7 +6,6 @@ Source: Cui et al., arXiv 2505.22617, section 2. A diagnostic: a straight line i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,31 +16,16 @@ _ROUNDING: Final = 1e-12
 """Range of rewards, as a share of the largest, below which they are constant but for rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntropyLaw:
-    """R = −a·exp(H) + b, fitted by least squares."""
-
-    a: float
-    """Reward per unit of exp(H)."""
-    b: float
-    r_squared: float
-    """Share of the reward's variance that the law explains."""
-    r_squared_line: float
-    """The same for a straight line in H; if it is as high, the data do not support the law."""
-
-    @property
-    def ceiling(self) -> float:
-        return self.b - self.a
-
-
-def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
+def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> dict[str, float]:
+    """Return the numbers of an ``EntropyFit``, fitted by least squares."""
     h, r = np.asarray(entropies, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     if h.ndim != 1 or h.shape != r.shape or not (np.isfinite(h).all() and np.isfinite(r).all()):
         raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected equal numbers, all finite.")
     if len(h) < 3 or np.ptp(h) < 1e-9:
         raise InvalidInputError(f"{len(h)} measurements: the law needs at least 3 with different entropies.")
     slope, intercept, explained = _line(np.exp(h), r)
-    return EntropyLaw(-slope, intercept, explained, _line(h, r)[2])
+    law = {"a": -slope, "b": intercept, "ceiling": intercept + slope}
+    return law | {"r_squared": explained, "r_squared_line": _line(h, r)[2]}
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,29 +56,20 @@ def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
     return falling[:, ::-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Diversity:
-    """Mean L1 distance between the reward vectors of two different samples; None with fewer than two samples."""
+def diversity(rewards: ArrayLike, valid: ArrayLike) -> tuple[float, float]:
+    """Return the mean L1 distance between two of a policy's reward vectors, and between two valid ones.
 
-    every: float | None
-    """Over all n samples. Failed ones keep their row, so frequent failure can look like diversity."""
-    valid: float | None
-    """Over the valid samples only, which can be very few. Read both numbers together."""
-
-
-def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
-    """Return the mean pairwise L1 distance of a policy's reward vectors.
+    Failed samples keep their row in the first number, so frequent failure can look like diversity; the valid ones can
+    be very few. NaN with fewer than two samples.
 
     2 / (n (n − 1)) · Σ_{i<j} ‖r_i − r_j‖₁, in O(d n log n): in sorted order the i-th of n values enters the pairwise
     distances 2i − n − 1 times. The direction of rewards does not matter, but their scale does: normalise first. Source:
     Bahlous-Boldi et al. 2026, arXiv 2605.22817.
 
-    Rewards have shape (n, d), with zeros for failed samples as in the paper; without ``valid`` (n,) all count as
-    scored.
+    Rewards have shape (n, d), with zeros for failed samples as in the paper; ``valid`` has shape (n,).
     """
     points = np.asarray(rewards, dtype=np.float64)
-    used = np.ones(len(points), dtype=np.bool_) if valid is None else np.asarray(valid, dtype=np.bool_)
-    return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[used]))
+    return _mean_pairwise_l1(points), _mean_pairwise_l1(points[np.asarray(valid, dtype=np.bool_)])
 
 
 def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
@@ -104,9 +94,9 @@ def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     return (inside / pairs if pairs else math.nan), (between / others if others else math.nan)
 
 
-def _mean_pairwise_l1(points: FloatArray) -> float | None:
+def _mean_pairwise_l1(points: FloatArray) -> float:
     n = len(points)
-    return None if n < 2 else _pairwise_l1(points) / (n * (n - 1) / 2)
+    return math.nan if n < 2 else _pairwise_l1(points) / (n * (n - 1) / 2)
 
 
 def _pairwise_l1(points: FloatArray) -> float:

@@ -8,7 +8,7 @@ therefore primary; McNemar's table shows the problems that only one policy unloc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,15 +19,13 @@ _ENUMERATED = 14  # differing problems; 2^14 sign patterns cost as much as 20,00
 _BLOCK = 1 << 22  # numbers held at once
 
 
-@dataclass(frozen=True, slots=True)
-class SignFlip:
+class SignFlip(NamedTuple):
     """Result of the paired sign-flip test."""
 
     difference: float
     """Mean paired difference, A − B; positive if A is better."""
     p_value: float
     """Two-sided."""
-    problems: int
     exact: bool
     """True if every sign pattern was enumerated, False if a random sample was drawn."""
 
@@ -53,7 +51,7 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
         drawn = np.flatnonzero(~exact)
         shares[drawn] = (1 + _hits([moving[i] for i in drawn], thresholds[drawn], rng, draws)) / (1 + draws)
     flips = zip(paired, shares.tolist(), exact.tolist(), strict=True)
-    return tuple(SignFlip(float(values.mean()), share, len(values), whole) for values, share, whole in flips)
+    return tuple(SignFlip(float(values.mean()), share, whole) for values, share, whole in flips)
 
 
 def _share(moving: FloatArray, threshold: float) -> float:
@@ -76,8 +74,7 @@ def _hits(moving: Sequence[FloatArray], thresholds: FloatArray, rng: np.random.G
     return hits
 
 
-@dataclass(frozen=True, slots=True)
-class McNemar:
+class McNemar(NamedTuple):
     """The two-by-two table of two policies with its exact test."""
 
     both: int

@@ -9,7 +9,6 @@ from speciate.domain.tournament import Extension, Schedule
 from speciate.tournaments.head_to_head import methods_head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
-from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.build import make_standings
 from speciate.tournaments.report.methods import methods_power
@@ -45,7 +44,7 @@ def test_the_training_run_is_the_unit() -> None:
         " (p = 0.031). "
     )
     assert "not their training methods" not in said
-    assert method_verdict(found).startswith("Method m1 is better than method m0 (sign-flip test over paired training")
+    assert verdict(found).startswith("Method m1 is better than method m0 (sign-flip test over paired training")
     keys = [section.key for section in sections(report)]
     assert keys.index("methods") < keys.index("comparisons")
     (table, runs) = (next(s for s in sections(report) if s.key == key) for key in ("methods", "training-runs"))

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.running_time import ecdf, performance_profile
+from speciate.tournaments.report.curves import performance_profile, reached_curve
+from speciate.tournaments.report.measures import Reached
 from tests.unit.tournaments.oracles import RunningTime, expected_running_time
 
 RUNS = st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=30)
+
+
+def curve_of(spent: ArrayLike, reached: ArrayLike) -> Reached:
+    return reached_curve("a", "evaluations", np.asarray(spent, dtype=np.float64), np.asarray(reached, dtype=np.bool_))
 
 
 def test_failed_runs_add_to_the_cost() -> None:
@@ -28,24 +34,22 @@ def test_it_is_the_expectation_of_restarting() -> None:
 
 
 def test_the_curve_steps_where_targets_were_reached() -> None:
-    curve = ecdf([[5, 5], [9, 20], [7, 20]], [[1, 1], [1, 0], [0, 0]])
-    assert curve.spent.tolist() == [5.0, 9.0]
-    assert curve.share.tolist() == [2 / 6, 3 / 6]
-    assert curve.censored.tolist() == [7.0, 20.0, 20.0]
-    assert (curve.sound_until, curve.pairs) == (7.0, 6)
+    curve = curve_of([5, 5, 9, 20, 7, 20], [1, 1, 1, 0, 0, 0])
+    assert curve.spent == (5.0, 9.0)
+    assert curve.share == (2 / 6, 3 / 6)
+    assert (curve.censored, curve.sound_until, curve.pairs) == (3, 7.0, 6)
 
 
 def test_a_curve_of_nothing_reached_is_flat() -> None:
-    curve = ecdf([3, 4], [False, False])
-    assert len(curve.spent) == 0
-    assert ecdf([3, 4], [True, True]).sound_until == math.inf
+    assert curve_of([3, 4], [False, False]).spent == ()
+    assert curve_of([3, 4], [True, True]).sound_until is None
 
 
 @given(RUNS, st.integers(0, 60))
 def test_the_curve_counts(runs: list[tuple[int, bool]], limit: int) -> None:
     spent, reached = zip(*runs, strict=True)
-    curve = ecdf(spent, reached)
-    share = max(curve.share[curve.spent <= limit], default=0.0)
+    curve = curve_of(spent, reached)
+    share = max((y for x, y in zip(curve.spent, curve.share, strict=True) if x <= limit), default=0.0)
     assert share == pytest.approx(sum(r and s <= limit for s, r in runs) / len(runs))
 
 
