@@ -25,13 +25,12 @@ from evaluators.images.sandbox import ImageSandbox, ImageStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.scripted import evaluate_scripted
-from evaluators.tiers.launch import TIERS
 from evaluators.tiers.pool import ZygotePool
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.toolchains import Toolchains
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, TIER_REMEDY
-from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
+from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import digest_of
 from speciate.settings import default_data_dir
@@ -60,17 +59,11 @@ class SandboxEvaluator:
         toolchains: Toolchains | None = None,
         builds: BuildCache | None = None,
     ) -> None:
-        """Choose a tier; ``ConfigurationError`` if it is unknown.
+        """Choose a tier by its name in ``TIERS``.
 
-        Args:
-            tier: A name in ``TIERS``.
-            author_grace_s: Seconds of an author's script beside twice the problem's wall limit.
-            environments: Where packages of problems are installed; the default is the user's data directory.
-            toolchains: Compilers and interpreters of candidates; the default are those of the system.
-            builds: Compile cache. Unused in tier ``unsafe``, in which candidates could write to it.
+        The default of ``environments`` is in the user's data directory, that of ``toolchains`` the system's. ``builds``
+        is unused in tier ``unsafe``, in which candidates could write to it.
         """
-        if tier not in TIERS:
-            raise ConfigurationError(f"Unknown evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}.")
         self._toolchains = toolchains or Toolchains()
         self._builds = None if tier == UNSAFE else builds
         self._sandbox = ZygotePool(tier, self._toolchains.folders)
@@ -117,15 +110,10 @@ class SandboxEvaluator:
         timeout_s: float | None = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> list[Evaluation]:
-        """Score programs against a problem; return one result per program, in order.
+        """Score programs (or data documents) against a problem; return one result per program, in order.
 
-        Args:
-            problem: The problem.
-            programs: Program texts (or data documents).
-            seeds: Seed of each evaluation.
-            timeout_s: Time limit of the whole batch in seconds. Programs not scored by then fail with ``timeout``,
-                reason ``batch_deadline``. The build of an environment does not count.
-            report: Receives lines of progress while the packages of the problem are installed.
+        Programs not scored within ``timeout_s`` seconds fail with ``timeout``, reason ``batch_deadline``; the build of
+        an environment does not count, of which ``report`` receives the lines of progress.
 
         Raises:
             EvaluatorUnavailableError: No process starts, packages cannot be installed, or this machine lacks the

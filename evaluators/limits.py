@@ -26,13 +26,8 @@ def rlimits(
 
     The kernel counts CPU time in whole seconds, so fractions are rounded up. It sends SIGXCPU at the soft limit and
     SIGKILL one second later. Limits of memory and threads are set elsewhere, because they depend on the zygote and on
-    the tier.
-
-    Args:
-        limits: The problem's limits.
-        cpu: True to limit CPU time; False for a process that serves many evaluations.
-        processes: True if the process may start others.
-        file_bytes: Least size of a file that it must be able to write.
+    the tier. ``cpu`` is False for a process that serves many evaluations; ``file_bytes`` the least size of a file that
+    it must be able to write.
     """
     files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {

@@ -55,13 +55,9 @@ class RestartingCandidate:
 
     A call that raises an exception keeps the process. A call that times out or ends the process loses the candidate's
     state: the next call runs in a fresh process. After ``_MAX_DEATHS`` deaths, or if the program cannot be loaded,
-    every further call fails with the same failure.
-
-    Attributes:
-        cpu_s: CPU time of all its processes so far in seconds, complete after the ``with`` block.
-        memory_bytes: Peak resident memory of the largest process.
-        logs: Output of the last process that printed anything, by stream.
-        knows_held_out: True from the first call with held-out inputs on. Nothing that is printed from then on is kept.
+    every further call fails with the same failure. From the first call with held-out inputs on (``knows_held_out``),
+    nothing that is printed is kept. ``cpu_s`` is complete after the ``with`` block; ``logs`` are those of the last
+    process that printed anything.
     """
 
     def __init__(
@@ -203,9 +199,8 @@ class RestartingCandidate:
         return self._died(ended, allowed_s)
 
     def _begin(self) -> CandidateProcess:
-        self._process = CandidateProcess(
-            self._starter.take(), self._program, self._seed, self._batch.problem, self._built
-        )
+        contained = self._starter.take()
+        self._process = CandidateProcess(contained, self._program, self._seed, self._batch.problem, self._built)
         if self.knows_held_out:
             self._process.session.mute()
         self._final = self._process.load(self._batch.deadline)

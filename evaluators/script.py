@@ -73,14 +73,8 @@ class Script:
     ) -> StageRewards | Failure:
         """Return the rewards or the failure that a stage's function reports for a program.
 
-        Args:
-            step: The stage.
-            program: The candidate.
-            seed: Seed of the evaluation.
-            listen: Handles the script's other messages and returns its verdict; may raise ``ScriptFailedError``.
-            findings: Receives the notes and the log.
-            excuses: As in ``read_outcome``; read after the verdict arrives.
-            candidate: Gives the script its channel for direct calls.
+        ``listen`` handles the script's other messages and returns its verdict, or raises ``ScriptFailedError``; only
+        then ``excuses`` are read (``read_outcome``). ``candidate`` gives the script its channel for direct calls.
         """
         try:
             self._begin(step, program, seed, candidate)
@@ -112,11 +106,14 @@ class Script:
         """Return the script's next message; after a ``ScriptFailedError`` the script restarts for the next program."""
         session = self._running()
         try:
-            while _is_progress(message := session.receive(allowance)):
-                report_progress(sanitize(message["progress"], PROGRESS_CHARS))
+            while True:
+                match message := session.receive(allowance):
+                    case {"progress": str(text)} if len(message) == 1:
+                        report_progress(sanitize(text, PROGRESS_CHARS))
+                    case _:
+                        return message
         except SessionEndedError as ended:
             raise self._end_session(ended) from None
-        return message
 
     def _running(self) -> Session:
         if self._session is None:
@@ -241,11 +238,8 @@ def read_outcome(
 ) -> StageRewards | Failure | None:
     """Return the rewards or the failure in a script's message, or None if the message is not a verdict.
 
-    Args:
-        objectives: Objectives that the message must contain, and no others.
-        message: Message from the script.
-        excuses: Reasons of failures that the worker observed. The service repeats evaluations that fail without the
-            program's fault, so a script may report such a reason only if it is among these.
+    The service repeats evaluations that fail without the program's fault, so a script may report such a reason only if
+    it is among the ``excuses``, which the worker observed.
     """
     match message:
         case {"rewards": dict(rewards)}:
@@ -278,10 +272,8 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
             case [str(label), str(text)]:
                 if label == OUTPUT and problem.carry is not None and len(text) > space_left:
                     # Part of an output is no start for others.
-                    label, text = (
-                        "output left out",
-                        f"it has {len(text)} characters, limits.log_bytes leaves {space_left}",
-                    )
+                    label = "output left out"
+                    text = f"it has {len(text)} characters, limits.log_bytes leaves {space_left}"
                 note_text = sanitize(text[:space_left], space_left)
                 space_left -= len(note_text)
                 label = sanitize(label, 80)
@@ -289,10 +281,6 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
             case _:
                 continue
     return notes
-
-
-def _is_progress(message: Message) -> bool:
-    return len(message) == 1 and isinstance(message.get("progress"), str)
 
 
 def _raised(detail: str) -> Failure:

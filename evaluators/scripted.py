@@ -99,10 +99,8 @@ _GLANCE_S: Final = 0.01
 
 
 class _TimeLimit:
-    """The script's time limit, or the candidate's while the script waits for it.
-
-    Attributes:
-        relayed_s: Duration of all calls that passed through the worker.
+    """The script's time limit, or the candidate's while the script waits for it; ``relayed_s`` is the duration of all
+    calls that passed through the worker.
     """
 
     def __init__(self, script: Script, candidate: RestartingCandidate, limit_s: float) -> None:

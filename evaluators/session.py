@@ -35,14 +35,9 @@ class TimeAllowance:
     limit. Time in which the process and what it starts have as many processors as they may use counts in any case: what
     waits then waits for its own kind.
 
-    Args:
-        contained: The process; it must have started.
-        limit_s: Time limit in seconds.
-        until: Deadline on the clock of ``time.monotonic``; may be infinite.
-        cpu_s: Processor time in seconds that the process and what it starts may use together, after half a second.
-
-    Attributes:
-        paused_s: Seconds so far that do not count, because the process waited for an answer.
+    ``until`` is a deadline on the clock of ``time.monotonic``; ``cpu_s`` limits the processor time of the process and
+    what it starts together, after half a second; ``paused_s`` are seconds that do not count, because the process waited
+    for an answer.
     """
 
     def __init__(self, contained: SandboxedProcess, limit_s: float, until: float, cpu_s: float = math.inf) -> None:
@@ -124,13 +119,8 @@ class SessionEndedError(Exception):
 class Session:
     """The worker's end of one contained process.
 
-    The worker drains logs whenever it waits, so a process that floods them never blocks and never fills memory.
-
-    Args:
-        contained: The process.
-        frame_bytes: Longest frame to accept.
-        log_bytes: Bytes to keep of each of its logs.
-        heard: Receives what the process prints, as it arrives.
+    The worker drains logs whenever it waits, so a process that floods them never blocks and never fills memory. Of each
+    it keeps ``log_bytes``; ``heard`` receives what the process prints, as it arrives.
     """
 
     def __init__(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from evaluators.contained.direct_channel import CLOCK_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(NamedTuple):
     """True while the script waits for the candidate, and the seconds so far in which it did."""
 
     calling: bool
@@ -21,8 +20,7 @@ class ClockReading:
 class SharedClock:
     """The worker's end of the file that ``contained.direct_channel`` describes.
 
-    Attributes:
-        fd: Descriptor for the script, which can write to the file but not change its size, nor the worker's descriptor.
+    With ``fd`` the script can write to the file, but change neither its size nor the worker's descriptor.
     """
 
     def __init__(self) -> None:

@@ -33,10 +33,9 @@ class FoundLanguage:
 
 
 class Toolchains:
-    """Programs that build or run candidates.
+    """Programs that build or run candidates, of ``/usr`` and of installations elsewhere, each with a folder ``bin``.
 
-    Args:
-        folders: Installations outside ``/usr``, each with a folder ``bin``; the first one that has a program wins.
+    The first of the ``folders`` that has a program wins.
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:

@@ -26,9 +26,7 @@ def cpu_rlimit(cpu_s: float) -> tuple[int, int]:
 class Bounds:
     """Limits of one kind of process: ``rlimits`` are kept by the kernel, the others by the supervisor.
 
-    Args:
-        warm: Memory of the zygote, which a program does not pay for.
-        threads: True to count threads, because the kernel does not limit them.
+    A program does not pay for ``warm``, the zygote's memory; ``threads`` are counted if the kernel does not limit them.
     """
 
     def __init__(self, order: SpawnRequest, warm: Footprint, meter: Meter, *, threads: bool) -> None:

@@ -27,11 +27,8 @@ _REASON_CHARS: Final = 80
 class DirectChannel:
     """The script's end of the candidate's channel.
 
-    Args:
-        fds: Stream to the candidate, and file of the shared clock.
-        began_ns: Time of the monotonic clock from which the shared clock counts.
-        frame_bytes: Longest frame to accept.
-        max_bytes: Longest frame to send.
+    ``fds`` are the stream to the candidate and the file of the shared clock, which counts from ``began_ns``. It accepts
+    frames of ``frame_bytes`` and sends ``max_bytes``.
     """
 
     def __init__(self, fds: tuple[int, int], began_ns: int, frame_bytes: int, max_bytes: int) -> None:

@@ -57,10 +57,7 @@ def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> 
 def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> int:
     """Return a descriptor of rules for ``enforce``; paths that do not exist are ignored.
 
-    Args:
-        version: ABI version, from ``abi``.
-        allowed: Rights by path.
-        only: Rights on files to forbid instead of everything.
+    ``only`` are rights on files to forbid instead of everything.
     """
     files, net, scoped = handled(version) if only is None else (only, 0, 0)
     words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]

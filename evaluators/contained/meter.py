@@ -51,10 +51,8 @@ class Meter:
     """Reads ``/proc`` for the child of the process that uses it.
 
     Create it before anything covers ``/proc``: it keeps the folder open, in which process ids are those outside.
-
-    Attributes:
-        ran_s: CPU time in seconds of all processes together, as of the last ``look``.
-        resident: Largest resident memory in bytes of a process that ran beside another; 0 if none did.
+    ``ran_s`` is the CPU time of all processes as of the last ``look``, ``resident`` the largest memory in bytes of one
+    that ran beside another.
     """
 
     def __init__(self) -> None:

@@ -39,14 +39,10 @@ FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8, Exceeded.
 class SpawnRequest:
     """Request for a supervisor of such processes. It contains no data of a candidate.
 
-    Attributes:
-        role: Program to run: a key of ``ROLES`` in ``enter``.
-        frame_bytes: Longest frame that the process may write to the channel.
-        rlimits: Soft and hard resource limits by their names in ``resource``.
-        cpu_s: Limit on the processor time of all processes together in seconds; 0 for none.
-        memory_bytes: Limit on resident memory, in addition to that of the zygote.
-        tasks: Limit on threads, and on processes where the policy allows them, together.
-        folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
+    ``role`` is a key of ``enter.ROLES``; ``rlimits`` are soft and hard limits by their names in ``resource``; ``cpu_s``
+    limits the processor time of all processes together (0: no limit), ``memory_bytes`` resident memory beside that of
+    the zygote, ``tasks`` threads and processes together. ``folder`` with the problem's files is a host path, or a name
+    under tier A's folder of folders; "" for none.
     """
 
     role: str

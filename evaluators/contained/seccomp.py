@@ -74,13 +74,10 @@ _RESTRICTED |= {"futex", "clock_gettime", "clock_getres", "clock_nanosleep", "ti
 
 
 def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flags: bool) -> dict[str, Alternatives]:
-    """Return the calls that a process may make.
+    """Return the calls that a process may make, which may send signals to ``pid`` only.
 
-    Args:
-        syscall_policy: Permission to start threads, programs or processes.
-        pid: The only process it may send signals to.
-        changes: True if the process may change files; mounts and Landlock decide which ones.
-        open_flags: True to allow opening files only for reading, where Landlock is too old to control all writes.
+    ``changes``: it may change files; mounts and Landlock decide which ones. ``open_flags``: it may open files only for
+    reading, where Landlock is too old to control all writes.
     """
     plain = DESCRIPTORS | PATHS | MEMORY | TASKS | OWN | TIME | (CHANGES if changes else {})
     calls = dict.fromkeys(plain.keys() - _RESTRICTED, ALWAYS)

@@ -43,21 +43,15 @@ _FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
 class NamespaceTier:
-    """Tier A: fork into namespaces and isolate.
-
-    Args:
-        kept_paths: Paths beneath ``/tmp`` that Python needs and that a candidate's private ``/tmp`` must not cover.
-    """
+    """Tier A: fork into namespaces and isolate; a candidate's private ``/tmp`` must not cover ``kept_paths``."""
 
     bounds_threads = True
     folder = ""
 
     def __init__(self, kept_paths: Sequence[str]) -> None:
         self._kept_paths = kept_paths
-        self._parents = {parent for path in kept_paths for parent in (path, *map(str, Path(path).parents))} - {
-            "/",
-            _TMP,
-        }
+        parents = {parent for path in kept_paths for parent in (path, *map(str, Path(path).parents))}
+        self._parents = parents - {"/", _TMP}
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP

@@ -71,10 +71,7 @@ class Engine:
     def options(self, limits: Limits, writable: Sequence[str], variables: dict[str, str]) -> list[str]:
         """Return the beginning of the command line that runs a command in a new container.
 
-        Args:
-            limits: Limits of the container.
-            writable: Folders of the image that the command may write to.
-            variables: Environment of the command, beside that of the image.
+        ``writable`` are folders of the image, ``variables`` the environment beside that of the image.
         """
         memory = f"{limits.memory_bytes + limits.tmp_bytes * (1 + len(writable))}b"
         tasks = limits.threads + limits.processes

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from evaluators.contained.command import CommandFailedError, ending, serve
 from evaluators.contained.program import DETAIL_CHARS
@@ -38,8 +38,7 @@ class EngineError(Exception):
     """The engine did not start a container; the candidate is not the cause."""
 
 
-@dataclass(slots=True)
-class _Ended:
+class _Ended(NamedTuple):
     """End of a command: exit status of the engine's client, or of the command if it started, and output."""
 
     code: int
@@ -49,15 +48,10 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """Runs each command in a container of its own.
+    """Runs each command in a container of its own, which the end of the ``channel`` ends.
 
-    Attributes:
-        options: Command line as ``Engine.options`` returns it.
-        data: Folder of the problem's data files, or "".
-        folder: Folder of the program on this machine.
-        channel: Descriptor of the channel; its end ends the container.
-        scratch_bytes: Size that a build may reach.
-        kill_s: Seconds after which podman itself ends a container.
+    ``options`` come from ``Engine.options``; ``data`` is the folder of the problem's data files, or "", ``folder`` that
+    of the program on this machine; after ``kill_s`` seconds podman itself ends a container.
     """
 
     engine: Engine
@@ -174,13 +168,7 @@ class Containers:
 
 
 def main(channel: int, complaints: int, order: str) -> NoReturn:
-    """Serve one candidate or one build.
-
-    Args:
-        channel: Descriptor of the channel to the worker.
-        complaints: Descriptor to which it writes why the engine failed.
-        order: JSON, as ``ImageSandbox.start`` writes it.
-    """
+    """Serve one candidate or one build, by the JSON of ``ImageSandbox.start``; write ``complaints`` of the engine."""
     # Signals for the worker's group end the worker, and the worker's end is what ends this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -17,14 +17,9 @@ _PROC: Final = ProcFolder()
 class SchedulingDelay:
     """Scheduling delay of a process; 0 if the kernel does not report it.
 
-    Args:
-        pid: Process id in the worker's namespace; 0 if unknown.
-        supervisor: That of its supervisor, which adopts processes that it leaves; 0 if unknown.
-        cores: Processors that it may use at a time.
-        group_s: Returns the CPU time of its control group in seconds, if it has one.
-
-    Attributes:
-        own_ran_s: CPU time of its first thread in seconds, as of the last ``own_s``.
+    ``pid`` and that of its ``supervisor``, which adopts processes that it leaves, are ids in the worker's namespace, 0
+    if unknown; ``group_s`` returns the CPU time of its control group. ``own_ran_s`` is the CPU time of its first thread
+    in seconds, as of the last ``own_s``.
     """
 
     def __init__(

@@ -48,10 +48,7 @@ _SO_PASSRIGHTS = 83  # since Linux 6.16: 0 refuses descriptors that the other en
 class Supervisor:
     """A supervisor of one batch. It ends when the worker closes its connection or dies.
 
-    Attributes:
-        pid: Process id in the worker's namespace, once it has reported; 0 before.
-        zygote: Process id of its zygote.
-        apart: True if it has a process namespace, whose processes end with it.
+    ``pid`` is 0 until it has reported; ``apart`` tells that it has a process namespace, whose processes end with it.
     """
 
     def __init__(

@@ -25,10 +25,7 @@ _STOP_S = 10.0
 class Zygote:
     """One zygote process. It ends when the worker closes its end of the socket or dies.
 
-    Attributes:
-        missing: Modules that could not be imported, with the reason.
-        pid: Process id in the worker's namespace.
-        users: Number of its supervisors, maintained by the pool.
+    ``missing`` are modules that could not be imported, with the reason; the pool counts its supervisors in ``users``.
     """
 
     def __init__(

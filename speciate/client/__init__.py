@@ -18,24 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from speciate.client.aio.client import AsyncClient
-    from speciate.client.aio.run import AsyncRunHandle
-    from speciate.client.evaluation_worker import BrokenEvaluatorError, CandidateFailedError, EvaluationWorker, Rewards
-    from speciate.client.sync.client import Client
-    from speciate.client.sync.run import RunHandle
-    from speciate.client.webhook_signature import verify_webhook
-
-__all__ = [
-    "AsyncClient",
-    "AsyncRunHandle",
-    "BrokenEvaluatorError",
-    "CandidateFailedError",
-    "Client",
-    "EvaluationWorker",
-    "Rewards",
-    "RunHandle",
-    "verify_webhook",
-]
+    from speciate.client.aio.client import AsyncClient as AsyncClient
+    from speciate.client.aio.run import AsyncRunHandle as AsyncRunHandle
+    from speciate.client.evaluation_worker import BrokenEvaluatorError as BrokenEvaluatorError
+    from speciate.client.evaluation_worker import CandidateFailedError as CandidateFailedError
+    from speciate.client.evaluation_worker import EvaluationWorker as EvaluationWorker
+    from speciate.client.evaluation_worker import Rewards as Rewards
+    from speciate.client.sync.client import Client as Client
+    from speciate.client.sync.run import RunHandle as RunHandle
+    from speciate.client.webhook_signature import verify_webhook as verify_webhook
 
 _MODULES: Final = {
     "AsyncClient": "aio.client",

@@ -33,14 +33,9 @@ SeedSourcesLike = str | UUID | Iterable[str | UUID | SeedSource]
 
 
 def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
-    """Return the spec of a run.
+    """Return the spec of a run, of further fields of ``RunSpec``; None means the default.
 
-    Args:
-        budget: Budget of the run.
-        values: Further fields of ``RunSpec``. None means the default.
-
-    Raises:
-        InvalidInputError: A value is not valid. The error lists each invalid field.
+    The ``InvalidInputError`` lists each invalid field.
     """
     match budget:
         case Budget():
@@ -53,12 +48,10 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
 
 
 def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
-    """Return the labels of a new run. Raises as ``run_spec`` does."""
     return _valid(Labels, {"name": name, "tags": as_tuple(tags), "note": note})
 
 
 def seed_request(seeds: SeedsLike, seed_from: SeedSourcesLike) -> SeedRequest:
-    """Return the seed programs of a new run. Raises as ``run_spec`` does."""
     if isinstance(seeds, str):
         seeds = (seeds,)
     named = seeds.items() if isinstance(seeds, Mapping) else (("", program) for program in seeds)
@@ -75,13 +68,11 @@ def seed_request(seeds: SeedsLike, seed_from: SeedSourcesLike) -> SeedRequest:
 def relabelling(
     name: str | None, tags: Iterable[str] | None, add_tags: Iterable[str], remove_tags: Iterable[str], note: str | None
 ) -> Relabelling:
-    """Return a change of labels. Raises as ``run_spec`` does."""
     lists = {"add_tags": as_tuple(add_tags), "remove_tags": as_tuple(remove_tags)}
     return _valid(Relabelling, {"name": name, "tags": None if tags is None else as_tuple(tags), "note": note, **lists})
 
 
 def quota(**limits: int | None) -> Quota:
-    """Return the quota of a project. Raises as ``run_spec`` does."""
     return _valid(Quota, limits, "quota")
 
 

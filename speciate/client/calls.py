@@ -52,31 +52,20 @@ class ApiCall(Generic[T]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of this request besides those that every request has.
-
-        Raises:
-            InvalidInputError: The idempotency key has characters that a header cannot carry.
-        """
+        """Headers of this request besides those that every request has."""
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
         if not (key.isascii() and key.isprintable()):
-            field_error = FieldError(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
-            raise InvalidInputError(f"The request is not valid: {field_error}", field_errors=(field_error,))
+            raise _invalid("request", f"is {key!r}: expected printable ASCII characters", "Idempotency-Key")
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
     def content(self) -> bytes | None:
-        """Return the encoded body.
-
-        Raises:
-            InvalidInputError: The body holds NaN, an infinite number or text that is not Unicode.
-        """
         if self.body is None:
             return None
         try:
             return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
         except ValueError as error:
-            field_error = FieldError(f"{error}: expected finite numbers and Unicode text", where="body")
-            raise InvalidInputError(f"The request is not valid: {field_error}", field_errors=(field_error,)) from None
+            raise _invalid("request", f"{error}: expected finite numbers and Unicode text", "body") from None
 
     def at(self, cursor: str) -> Self:
         """Return the request for the page of a list that begins at ``cursor``."""
@@ -104,13 +93,11 @@ def get_list(path: str, item: type[R], **query: Query) -> ApiCall[tuple[R, ...]]
 def post(
     path: str, model: type[T], body: Any = None, *, timeout_s: float | None = None, idempotency_key: str | None = None
 ) -> ApiCall[T]:
-    """Return a POST request."""
     read = TypeAdapter(model).validate_python
     return ApiCall("POST", path, read, body=body, idempotency_key=idempotency_key, timeout_s=timeout_s)
 
 
 def patch(path: str, model: type[T], body: Any) -> ApiCall[T]:
-    """Return a PATCH request."""
     return ApiCall("PATCH", path, TypeAdapter(model).validate_python, body=body)
 
 
@@ -123,16 +110,16 @@ def change_visibility(path: str, change: VisibilityChange, model: type[T]) -> Ap
 
 
 def path_segment(name: object, what: str) -> str:
-    """Return a name or id encoded as one segment of a path.
-
-    Raises:
-        InvalidInputError: It is empty, which would address the whole list.
-    """
+    """Return a name or id encoded as one segment of a path; an empty one would address the whole list."""
     text = str(name)
     if not text or text in {".", ".."}:
-        field_error = FieldError(f"is {text!r}: expected a name or an id", where=what)
-        raise InvalidInputError(f"The {what} is not valid: {field_error}", field_errors=(field_error,))
+        raise _invalid(what, f"is {text!r}: expected a name or an id", what)
     return quote(text.encode("utf-8", "replace"), safe="@")
+
+
+def _invalid(what: str, message: str, where: str) -> InvalidInputError:
+    field_error = FieldError(message, where=where)
+    return InvalidInputError(f"The {what} is not valid: {field_error}", field_errors=(field_error,))
 
 
 def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:

@@ -40,11 +40,7 @@ class Connection:
     def to(
         cls, url: str | None, token: str | None, project: str | None = None, socket: str | None = None
     ) -> Connection:
-        """Return the connection for the given arguments, completed from the settings.
-
-        Raises:
-            ConfigurationError: The URL or the token is not valid.
-        """
+        """Return the connection for the given arguments, completed from the settings."""
         settings = load_settings(url=url, token=token, project=project)
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
@@ -73,7 +69,7 @@ class Connection:
         }
 
     def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:
-        """Return the arguments of ``request`` for a call. Raises as ``ApiCall.content`` does."""
+        """Return the arguments of ``request`` for a call."""
         arguments: dict[str, Any] = {
             "method": call.method,
             "url": call.path,

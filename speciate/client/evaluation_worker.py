@@ -99,12 +99,8 @@ class EvaluationWorker:
     def run_until(self, *, most: int | None = None, idle_s: float | None = None) -> int:
         """Evaluate candidates and return their number.
 
-        Args:
-            most: End after this many; None is no limit.
-            idle_s: End after this many seconds without a candidate; None waits until ``stop``.
-
-        Raises:
-            SpeciateError: The service refuses the requests of this worker, or the evaluator does not work.
+        End after ``most``, or after ``idle_s`` seconds without a candidate; None waits until ``stop``. Raises a
+        ``SpeciateError`` if the service refuses the requests of this worker, or the evaluator does not work.
         """
         beat = threading.Thread(target=self._beat, name="evaluation-leases", daemon=True)
         beat.start()
@@ -128,7 +124,7 @@ class EvaluationWorker:
                 while self._held and not self.stopping.wait(0.1):
                     pass
                 if self.stopping.is_set():
-                    self._give_back()
+                    self._renew(0)
         finally:
             self.stopping.set()
             beat.join()
@@ -223,16 +219,14 @@ class EvaluationWorker:
 
     def _beat(self) -> None:
         while not self.stopping.wait(self.lease_s / 3):
-            with self._lock:
-                leases = [*self._held.values()]
-            with suppress(UnavailableError):  # the next beat tries again
-                self.client.evaluations.renew(leases, lease_s=self.lease_s)
+            self._renew(self.lease_s)
 
-    def _give_back(self) -> None:
+    def _renew(self, lease_s: float) -> None:
+        """Renew all leases, or give the candidates back with 0 seconds."""
         with self._lock:
             leases = [*self._held.values()]
-        with suppress(UnavailableError):  # their leases lapse
-            self.client.evaluations.renew(leases, lease_s=0)
+        with suppress(UnavailableError):  # the next beat tries again, or the leases lapse
+            self.client.evaluations.renew(leases, lease_s=lease_s)
 
 
 def _finite(rewards: Mapping[str, float | None]) -> dict[str, float | None]:

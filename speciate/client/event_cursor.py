@@ -31,13 +31,7 @@ class StreamBrokenError(Exception):
 
 
 class EventCursor:
-    """Position in the event stream of one run. Performs no I/O.
-
-    Attributes:
-        path: Path of the stream.
-        last: Sequence number of the newest event returned.
-        ended: True once the service has sent the last event.
-    """
+    """Position in the event stream of one run, after the event ``last``. Performs no I/O."""
 
     def __init__(self, run_id: UUID, *, after: int = 0) -> None:
         self.path = f"/v1/runs/{path_segment(run_id, 'run')}/events"
@@ -56,9 +50,7 @@ class EventCursor:
     def connected(self, response: httpx.Response) -> None:
         """Check the head of a response. The body of an error response must have been read.
 
-        Raises:
-            SpeciateError: The service responded with a permanent error.
-            StreamBrokenError: The service is unavailable at the moment.
+        Raises ``StreamBrokenError`` if the service is unavailable at the moment.
         """
         try:
             raise_for_error(response)
@@ -71,11 +63,7 @@ class EventCursor:
         self._connected_at = time.monotonic()
 
     def accept(self, event: ServerSentEvent) -> EventRecord | None:
-        """Return the record of the next event, or None for an event already seen, a comment or the end.
-
-        Raises:
-            StreamBrokenError: The event cannot be read, or events before it are missing.
-        """
+        """Return the record of the next event, or None for an event already seen, a comment or the end."""
         if event.retry is not None:
             self._retry_s = event.retry / 1000
         if not event.data or self.ended:
@@ -92,13 +80,9 @@ class EventCursor:
         return record
 
     def delay_after(self, error: Exception | None) -> float:
-        """Return the seconds to wait before the next connection.
+        """Return the seconds to wait before the next connection; raises if too many in a row broke.
 
-        Args:
-            error: What broke the connection, or None if it closed without an ``end`` event.
-
-        Raises:
-            UnavailableError: Too many consecutive connections broke.
+        ``error`` broke the connection; None if it closed without an ``end`` event.
         """
         if self._connected_at and time.monotonic() - self._connected_at > _LASTING_S:
             self._attempts = 0  # A proxy that cuts idle connections of a quiet run is not a failure.

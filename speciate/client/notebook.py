@@ -54,11 +54,7 @@ def rows(candidates: Iterable[schema.candidates.CandidateRecord]) -> list[dict[s
 
 
 def frame(table: list[dict[str, Any]]) -> Any:
-    """Return ``rows`` as a ``pandas.DataFrame``.
-
-    Raises:
-        ConfigurationError: pandas is not installed.
-    """
+    """Return ``rows`` as a ``pandas.DataFrame``."""
     try:
         pandas = import_module("pandas")
     except ImportError as error:

@@ -37,12 +37,7 @@ _BY_STATUS: Final[dict[int, type[SpeciateError]]] = {
 
 
 def read_response(call: ApiCall[T], response: httpx.Response) -> T:
-    """Return the result of a complete response.
-
-    Raises:
-        SpeciateError: The service responded with an error, which has the same class and message there.
-        ConfigurationError: The response does not come from this service.
-    """
+    """Return the result of a complete response; raises the error of the service with its class and message."""
     raise_for_error(response)
     try:
         return call.read(_json(response) if response.content else None)
@@ -53,37 +48,28 @@ def read_response(call: ApiCall[T], response: httpx.Response) -> T:
 
 
 def raise_for_error(response: httpx.Response) -> None:
-    """Raise the error of a response whose body has been read. Raises as ``read_response`` does."""
+    """Raise the error of a response whose body has been read."""
     if response.is_success:
         return
     if response.is_redirect:
         raise unexpected_response(response, f"a redirect to {response.headers.get('Location', 'an unknown address')}")
-    problem = _problem_details(response)
+    status, problem = response.status_code, _problem_details(response)
     if problem is None:
-        raise _error_without_details(response)
-    message = str(problem.get("detail") or problem.get("title") or f"status {response.status_code}")
+        if status >= httpx.codes.INTERNAL_SERVER_ERROR:
+            raise errors.UnavailableError(f"{_place(response)} responded with status {status} and no problem details.")
+        raise unexpected_response(response, f"status {status} without problem details")
+    message = str(problem.get("detail") or problem.get("title") or f"status {status}")
     slug = str(problem.get("type", "")).removeprefix(ERROR_TYPE)
     if slug == errors.TooManyRequestsError.slug:
         raise errors.TooManyRequestsError(message, retry_after_s=_seconds(response.headers.get("Retry-After")))
-    kind = _BY_SLUG.get(slug) or _BY_STATUS.get(response.status_code) or _class_of_status(response.status_code)
+    unknown = errors.UnavailableError if status > httpx.codes.INTERNAL_SERVER_ERROR else SpeciateError
+    kind = _BY_SLUG.get(slug) or _BY_STATUS.get(status) or unknown
     if issubclass(kind, InvalidInputError):
         raise InvalidInputError(message, field_errors=_field_errors(problem.get("errors")))
     raise kind(message)
 
 
-def _error_without_details(response: httpx.Response) -> SpeciateError:
-    status = response.status_code
-    if status >= httpx.codes.INTERNAL_SERVER_ERROR:
-        return errors.UnavailableError(f"{_place(response)} responded with status {status} and no problem details.")
-    return unexpected_response(response, f"status {status} without problem details")
-
-
 def read_line(call: ApiCall[T], line: bytes, response: httpx.Response) -> T:
-    """Return the value of a line of JSON Lines.
-
-    Raises:
-        ConfigurationError: It is not a value of the expected type.
-    """
     try:
         return call.read(json.loads(line))
     except (ValidationError, ValueError):
@@ -95,10 +81,6 @@ def unexpected_response(response: httpx.Response, what: str) -> errors.Configura
         f"{_place(response)} does not respond like Speciate {__version__} ({what}).",
         remedy="Check SPECIATE_URL and that client and service have the same version.",
     )
-
-
-def _class_of_status(status: int) -> type[SpeciateError]:
-    return errors.UnavailableError if status > httpx.codes.INTERNAL_SERVER_ERROR else SpeciateError
 
 
 def _problem_details(response: httpx.Response) -> Mapping[str, Any] | None:

@@ -36,11 +36,7 @@ class AsyncRestTransport:
         await self._http.aclose()
 
     async def send(self, call: ApiCall[T]) -> T:
-        """Send a request and return its result.
-
-        Raises:
-            SpeciateError: The service responded with an error, or did not respond.
-        """
+        """Send a request and return its result; ``SpeciateError`` if the service is silent or responds with one."""
         result, _ = await self.create(call)
         return result
 
@@ -86,11 +82,7 @@ class AsyncRestTransport:
             raise self.connection.unreachable(error) from error
 
     async def events(self, cursor: EventCursor) -> AsyncIterator[EventRecord]:
-        """Yield the events of a run until its end, reconnecting as often as needed.
-
-        Raises:
-            SpeciateError: The service responded with an error, or its connections keep breaking.
-        """
+        """Yield the events of a run until its end, reconnecting until connections keep breaking. Raises as ``send``."""
         while True:
             broken: httpx.RequestError | StreamBrokenError | None = None
             try:
