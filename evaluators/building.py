@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
@@ -19,7 +18,6 @@ from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
-from evaluators.tiers.sandbox import ProcessSpec
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.language import Language
 from speciate.domain.limits import Limits
@@ -45,7 +43,7 @@ def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
     key = digest_of([_FORMAT, files, language.model_dump(mode="json"), batch.surroundings])
     if batch.builds is not None and (cached := batch.builds.find(key)) is not None:
         return cached
-    built = _Build(batch, language).run(files)
+    built = _build(batch, language, files)
     if isinstance(built, Failure):
         return built
     if batch.builds is not None:
@@ -53,28 +51,20 @@ def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
     return files | built
 
 
-@dataclass(frozen=True, slots=True)
-class _Build:
-    """One build."""
-
-    batch: EvaluationBatch
-    language: Language
-
-    def run(self, files: BuiltFiles) -> BuiltFiles | Failure:
-        limits = build_limits(self.batch.problem.limits, self.language)
-        spec: ProcessSpec = self.batch.commands(limits)
-        with ProcessStarter(self.batch.home, spec, 1) as starter:
-            session = Session(starter.take(), frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
-            sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
-            session.post({"files": files, "build": list(self.language.build), **sizes})
-            try:
-                message = session.receive(session.allow(self.language.build_s, self.batch.deadline))
-            except SessionEndedError as ended:
-                late = self.batch.expired and ended.ending is EndReason.LATE
-                failure = failure_of(ended, session.end(), limits)
-                return BATCH_DEADLINE if late else _named(failure)
-            session.end()
-        return read_build(message, self.language.build_bytes)
+def _build(batch: EvaluationBatch, language: Language, files: BuiltFiles) -> BuiltFiles | Failure:
+    limits = build_limits(batch.problem.limits, language)
+    with ProcessStarter(batch.home, batch.commands(limits), 1) as starter:
+        session = Session(starter.take(), frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
+        sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": language.build_bytes}
+        session.post({"files": files, "build": list(language.build), **sizes})
+        try:
+            message = session.receive(session.allow(language.build_s, batch.deadline))
+        except SessionEndedError as ended:
+            late = batch.expired and ended.ending is EndReason.LATE
+            failure = failure_of(ended, session.end(), limits)
+            return BATCH_DEADLINE if late else _named(failure)
+        session.end()
+    return read_build(message, language.build_bytes)
 
 
 def build_limits(limits: Limits, language: Language) -> Limits:
@@ -100,7 +90,8 @@ def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
             return Failure(FailureKind.INVALID_OUTPUT, "build_too_large", sanitize(detail))
         case {"built": dict(listed)} if len(listed) <= MAX_BUILT_FILES:
             built = {name: file for name, entry in listed.items() if (file := _file(name, entry)) is not None}
-            if len(built) == len(listed) and _size(built) <= max_bytes:
+            size = sum(len(content) * 3 // 4 for content, _ in built.values())
+            if len(built) == len(listed) and size <= max_bytes:
                 return built
     return Failure(FailureKind.INVALID_OUTPUT, "build_malformed", "the build reported something else than its files")
 
@@ -121,10 +112,6 @@ def _file(name: str, entry: object) -> tuple[str, bool] | None:
             return content, program
         case _:
             return None
-
-
-def _size(files: BuiltFiles) -> int:
-    return sum(len(content) * 3 // 4 for content, _ in files.values())
 
 
 def _encoded(text: str) -> str:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from evaluators.build_cache import BuildCache
-from evaluators.canary import TierProbe, probe_tier
+from evaluators.canary import probe_tier
 from evaluators.contained.unsafe import NAME as UNSAFE
 from evaluators.environments import EnvironmentStore
 from evaluators.evaluator import SandboxEvaluator
@@ -68,7 +68,12 @@ def open_evaluator(tier_name: str = AUTO, settings: Settings | None = None) -> S
         if verdict.holds:
             return _evaluator(tier, settings)
         refused.append(verdict)
-    raise EvaluatorUnavailableError(_why(refused), remedy=_remedy(refused))
+    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.breaches).rstrip('.')}" for verdict in refused)
+    remedies = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
+    raise EvaluatorUnavailableError(
+        f"No sandbox tier works on this machine ({reasons}).",
+        remedy=" ".join([*remedies, _NEEDS] if len(refused) > 1 or not remedies else remedies),
+    )
 
 
 def _evaluator(tier: str, settings: Settings | None) -> SandboxEvaluator:
@@ -80,13 +85,3 @@ def _evaluator(tier: str, settings: Settings | None) -> SandboxEvaluator:
         toolchains=open_toolchains(settings),
         builds=BuildCache(settings.data_dir / "builds", max_bytes=settings.builds_bytes),
     )
-
-
-def _why(refused: list[TierProbe]) -> str:
-    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.breaches).rstrip('.')}" for verdict in refused)
-    return f"No sandbox tier works on this machine ({reasons})."
-
-
-def _remedy(refused: list[TierProbe]) -> str:
-    remedies = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
-    return " ".join([*remedies, _NEEDS] if len(refused) > 1 or not remedies else remedies)

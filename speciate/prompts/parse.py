@@ -117,7 +117,11 @@ def parse_completion(
     cut = finish_reason == _CUT
     text = with_opening(text, problem, policy, parent)
     if cut and _ends_in_reasoning(text):
-        return [Answer("", rejected(Reason.TRUNCATED_THINKING, _still_reasoning(policy)))]
+        detail = (
+            f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning: raise the policy's"
+            " max_tokens, or lower its reasoning effort"
+        )
+        return [Answer("", rejected(Reason.TRUNCATED_THINKING, detail))]
     base = (parent if parent is not None else problem.seed_program) or None
     limit = policy.answers_per_rollout
     body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n").lstrip("\ufeff"))
@@ -150,13 +154,6 @@ def _ends_in_reasoning(text: str) -> bool:
     """Return True if a truncated completion holds no text but reasoning. Endpoints may hide all of it."""
     rest = after_reasoning(text).lstrip()
     return not rest or rest.startswith(tuple(f"<{tag}>" for tag in _THOUGHTS))
-
-
-def _still_reasoning(policy: Policy) -> str:
-    return (
-        f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning: raise the policy's"
-        " max_tokens, or lower its reasoning effort"
-    )
 
 
 def _shortened(raw: str | Failure, answer: Answer, base: str | None, problem: Problem) -> Answer:
@@ -324,7 +321,8 @@ def unfenced(text: str) -> str:
 def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failure]:
     blocks = filled_blocks(text)
     if not blocks:
-        return [*_plain_programs(text, several=several)]
+        parts = sections(text) if several and not is_program(text) else [text]
+        return [part for part in map(repaired, parts) if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
     blocks = [replace(block, text=repaired(block.text)) for block in _preferred(blocks, PYTHON_LABELS)]
     blocks = [block for block in blocks if _may_be_python(block, expected)]
     if not blocks:
@@ -342,11 +340,6 @@ def _may_be_python(block: Fenced, expected: Wanted) -> bool:
     if block.info in _FOREIGN or is_unified_diff(block.text):
         return not expected.names.isdisjoint(names_of(block.text).bound)
     return True
-
-
-def _plain_programs(text: str, *, several: bool) -> list[str]:
-    parts = sections(text) if several and not is_program(text) else [text]
-    return [part for part in map(repaired, parts) if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
 
 
 def _all_fenced(whole: str) -> str | None:

@@ -22,7 +22,7 @@ from speciate.runs import loop
 from speciate.runs.external_evaluation import EvaluationPending, ExternalEvaluator
 from speciate.runs.training_step import learn
 from speciate.telemetry.logs import log_context
-from speciate.telemetry.tracing import run_span
+from speciate.telemetry.tracing import span
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class WorkExecutor:
             return False
         started = time.perf_counter()
         names = {"run": str(lease.run_id), "work": str(work_id), "kind": lease.kind.value} | _candidates(lease)
-        with log_context(**names), run_span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
+        with log_context(**names), span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
             result, following = self._execute(lease)
             seconds = time.perf_counter() - started
             _log.info("%s in %.1f ms", result, seconds * 1e3)

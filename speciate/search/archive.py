@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.search.cells import is_clocked, weigh, weightings
 from speciate.search.strategy import EliteTable, Placement
 
+_COLUMNS: Final = ("numbers", "fitness", "rewards", "errors", "evaluations")
 Bid = tuple[str, int, float]
 """``(cell, row of the candidate, fitness in that cell)``."""
 
@@ -33,26 +35,16 @@ class ParentPool:
 
 def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable:
     """Return rows of an archive, by index or by a mask of shape (n,)."""
-    return EliteTable(
-        numbers=table.numbers[rows],
-        cells=tuple(np.array(table.cells, dtype=object)[rows].tolist()),
-        fitness=table.fitness[rows],
-        rewards=table.rewards[rows],
-        errors=table.errors[rows],
-        evaluations=table.evaluations[rows],
-    )
+    cells = tuple(np.array(table.cells, dtype=object)[rows].tolist())
+    columns: dict[str, Any] = {name: getattr(table, name)[rows] for name in _COLUMNS}
+    return EliteTable(cells=cells, **columns)
 
 
 def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
     """Return the rows of several archives; a cell may occur more than once."""
-    return EliteTable(
-        numbers=np.concatenate([table.numbers for table in tables]),
-        cells=tuple(cell for table in tables for cell in table.cells),
-        fitness=np.concatenate([table.fitness for table in tables]),
-        rewards=np.concatenate([table.rewards for table in tables]),
-        errors=np.concatenate([table.errors for table in tables]),
-        evaluations=np.concatenate([table.evaluations for table in tables]),
-    )
+    cells = tuple(cell for table in tables for cell in table.cells)
+    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in _COLUMNS}
+    return EliteTable(cells=cells, **columns)
 
 
 def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:

@@ -12,13 +12,14 @@ best of the others); arXiv 2501.09891, section 3.2 (Mind Evolution: founders are
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.problem import Problem
-from speciate.search.archive import concatenated, rows_of, trade_off_bids
+from speciate.search.archive import concatenated, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import TARGET, is_clocked, weigh, weightings
 from speciate.search.islands import Rank, copies, island_of, island_weights
 from speciate.search.strategy import EliteTable, Placement, PopulationView
@@ -91,6 +92,21 @@ class Resets:
         if not self.due(view):
             return island_of(view.batch, self.islands)
         return max(range(self.islands), key=lambda i: (strength(view.problem, self.living(view.elites(i))), -i))
+
+    def migrate(
+        self, view: PopulationView, choose: Callable[[FloatArray, FloatArray], Sequence[int]]
+    ) -> tuple[Placement, ...]:
+        """Return copies of the elites that ``choose`` selects on the island in turn, by their rows, for the next one.
+
+        It gets their normalised rewards, shape (n, k), and the island's weighting, shape (k,).
+        """
+        source = island_of(view.batch, self.islands)
+        table, target = self.living(view.elites(source)), (source + 1) % self.islands
+        if not len(table):
+            return ()
+        pool = pool_of(view.problem.space, table)
+        migrants = choose(pool.points, island_weights(view.problem, view.seed, source))
+        return copies(view, table, target, pool.numbers[migrants], self.rank(view.elites(target)))
 
     def reset(self, view: PopulationView) -> tuple[Placement, ...]:
         """Return the founders of the weakest islands, and the records to save from them.

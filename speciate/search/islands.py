@@ -27,10 +27,6 @@ def island_of(batch: int, islands: int) -> int:
     return batch % islands
 
 
-def next_island(island: int, islands: int) -> int:
-    return (island + 1) % islands
-
-
 def sends_migrants(batch: int, islands: int, interval: int) -> bool:
     """Return True for every ``interval``-th batch of an island, which sends migrants."""
     turn = batch // islands

@@ -48,20 +48,13 @@ def configure(endpoint: str | None, service: str) -> None:
 
 
 @contextmanager
-def span(name: str, **attributes: str | int | float) -> Iterator[None]:
+def span(name: str, run_id: UUID | None = None, **attributes: str | int | float) -> Iterator[None]:
+    """Record the block as a part of the current span, or of the trace of a run."""
     if not _target:
         yield
         return
-    with _tracer().start_as_current_span(name, attributes=attributes):
-        yield
-
-
-@contextmanager
-def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterator[None]:
-    if not _target:
-        yield
-        return
-    with _tracer().start_as_current_span(name, context=_context_of(run_id), attributes=attributes):
+    context = None if run_id is None else _context_of(run_id)
+    with _tracer().start_as_current_span(name, context=context, attributes=attributes):
         yield
 
 

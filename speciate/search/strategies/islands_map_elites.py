@@ -20,15 +20,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.archive import Bid, ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell
-from speciate.search.islands import (
-    IslandBatch,
-    by_island,
-    copies,
-    island_of,
-    island_weights,
-    next_island,
-    sends_migrants,
-)
+from speciate.search.islands import IslandBatch, by_island, island_weights, sends_migrants
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
 from speciate.search.strategy import (
@@ -126,12 +118,8 @@ class IslandsMapElites(Strategy):
         weights = island_weights(view.problem, view.seed, island)
         rows = self._parents(view, pool, weights, rng)
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
-        return Selection(
-            PolicyRole.MUTATE,
-            island,
-            parents=tuple(pool.numbers[rows].tolist()),
-            inspirations=tuple(pool.numbers[others].tolist()),
-        )
+        numbers = pool.numbers
+        return Selection(PolicyRole.MUTATE, island, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the cells in which a candidate beats its island's elite."""
@@ -155,15 +143,8 @@ class IslandsMapElites(Strategy):
             return self._resets.reset(view)
         if not sends_migrants(view.batch, self.islands, self.config.migration_interval):
             return ()
-        source = island_of(view.batch, self.islands)
-        table = self._resets.living(view.elites(source))
-        if not len(table):
-            return ()
-        pool = pool_of(view.problem.space, table)
-        weights = island_weights(view.problem, view.seed, source)
-        migrants = [self._choose(pool.points, rng, weights) for _ in range(self.config.migrants)]
-        target = next_island(source, self.islands)
-        return copies(view, table, target, pool.numbers[migrants], self._resets.rank(view.elites(target)))
+        count = range(self.config.migrants)
+        return self._resets.migrate(view, lambda points, weights: [self._choose(points, rng, weights) for _ in count])
 
     def _parents(
         self, view: PopulationView, pool: ParentPool, weights: FloatArray, rng: np.random.Generator

@@ -30,7 +30,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked
-from speciate.search.islands import by_island, copies, island_of, island_weights, next_island
+from speciate.search.islands import by_island, island_weights
 from speciate.search.selection import softmax
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
@@ -118,18 +118,12 @@ class MindEvolution(Strategy):
         """Return the founders of reset islands, or the migrants of an island whose generation has ended."""
         if self._resets.due(view):
             return self._resets.reset(view)
-        source = island_of(view.batch, self.islands)
         turn = view.batch // self.islands
         if self.islands == 1 or turn == 0 or turn % self.config.turns or not self.config.migrants:
             return ()
-        table = self._resets.living(view.elites(source))
-        if not len(table):
-            return ()
-        pool = pool_of(view.problem.space, table)
-        best = np.argsort(-(pool.points @ island_weights(view.problem, view.seed, source)), kind="stable")
-        target = next_island(source, self.islands)
-        rank = self._resets.rank(view.elites(target))
-        return copies(view, table, target, pool.numbers[best[: self.config.migrants]], rank)
+        return self._resets.migrate(
+            view, lambda points, w: np.argsort(-(points @ w), kind="stable")[: self.config.migrants].tolist()
+        )
 
     def _fresh(self, view: PopulationView, table: EliteTable) -> EliteTable:
         """Return the children of this generation that may be refined: none in its first turn."""

@@ -65,9 +65,8 @@ class VectorEvolution(DominatedNovelty):
         if len(pool) > 1 and rng.random() < self.config.crossover:
             rows.append(complement(pool.points, rows[0], weights, rng))
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
-        return Selection(
-            PolicyRole.MUTATE, ISLAND, tuple(pool.numbers[rows].tolist()), tuple(pool.numbers[others].tolist())
-        )
+        numbers = pool.numbers
+        return Selection(PolicyRole.MUTATE, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
         chance = rng.random()

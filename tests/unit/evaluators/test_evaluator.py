@@ -9,6 +9,7 @@ import pytest
 
 from evaluators.contained.kernel import LOW_FDS
 from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_evaluator
 from evaluators.tiers.pool import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
@@ -23,7 +24,7 @@ def echo(make_problem):
 
 def test_an_unknown_tier_is_named_with_the_known_ones():
     with pytest.raises(ConfigurationError, match=r"'castle'.*A, B, unsafe"):
-        SandboxEvaluator("castle")
+        open_evaluator("castle")
 
 
 def test_an_empty_batch_is_an_empty_list(sandbox, echo):

@@ -10,14 +10,13 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
-from speciate.search.islands import island_of, island_weights, next_island, sends_migrants
+from speciate.search.islands import island_of, island_weights, sends_migrants
 from speciate.search.strategies import STRATEGIES, build_strategy
 from tests.support.population import ListView, evaluated, raw_rewards, synthetic_batch, vector_problem
 
 
-def test_batches_take_islands_in_turn_and_the_ring_closes() -> None:
+def test_batches_take_islands_in_turn() -> None:
     assert [island_of(batch, 3) for batch in range(5)] == [0, 1, 2, 0, 1]
-    assert [next_island(island, 3) for island in range(3)] == [1, 2, 0]
 
 
 def test_every_island_sends_at_its_interval() -> None:

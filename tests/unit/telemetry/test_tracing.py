@@ -18,7 +18,7 @@ import service.app, workers.metrics, speciate.runs.executor
 from uuid import uuid4
 from speciate.telemetry import tracing
 tracing.configure(None, "x")
-with tracing.run_span("a", uuid4()), tracing.span("b"):
+with tracing.span("a", uuid4()), tracing.span("b"):
     tracing.record_request("c", 0.1, {}, uuid4())
 tracing.shutdown()
 # Libraries may import its programming interface where it is installed; what sends anything is ours to import.
@@ -37,5 +37,5 @@ def test_missing_packages_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ConfigurationError, match="OpenTelemetry is not installed") as refused:
         tracing.configure("http://127.0.0.1:4318", "x")
     assert "telemetry" in str(refused.value.remedy)
-    with tracing.run_span("a", uuid4()):
+    with tracing.span("a", uuid4()):
         pass  # still off
