@@ -31,7 +31,6 @@ _SCRATCH: Final = 8
 
 
 def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
-    """Return the files with which a program runs, or the failure of its build."""
     problem, language = batch.problem, batch.problem.language
     sources = program_files(program, problem)
     try:

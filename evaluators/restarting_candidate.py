@@ -187,7 +187,6 @@ class RestartingCandidate:
         return direct
 
     def _lose(self, ended: SessionEndedError, candidate_s: float) -> Failure:
-        """End a process that a direct call lost."""
         allowed_s = self._left_s
         self._end_direct(candidate_s)
         if self._process is not None:

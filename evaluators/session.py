@@ -91,7 +91,6 @@ class TimeLeft(Protocol):
 
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the time is up; may raise."""
-        ...
 
 
 class EndReason(StrEnum):
@@ -152,7 +151,6 @@ class Session:
         self._unsent += encode(message)
 
     def allow(self, limit_s: float, until: float, cpu_s: float = math.inf) -> TimeAllowance:
-        """Start a time allowance for the process; see ``TimeAllowance``."""
         return TimeAllowance(self._contained, limit_s, until, cpu_s)
 
     def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
@@ -211,7 +209,6 @@ class Session:
         return message
 
     def mute(self) -> None:
-        """Keep what the process has printed so far, and nothing more."""
         for fd in tuple(self._open_logs):
             self._drain(fd)  # once: all that fits into a pipe, but not for ever
         self._muted = True

@@ -13,7 +13,6 @@ def sanitize(text: str, max_chars: int = 4000) -> str:
 
 
 def short_json(value: JsonValue, max_chars: int = 200) -> str:
-    """Return the beginning of a value's JSON text."""
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= max_chars else text[:max_chars] + " …"
 

@@ -72,7 +72,6 @@ class Toolchains:
         return digest_of([self._identity(tool) for tool in language.programs])
 
     def languages(self) -> Iterator[FoundLanguage]:
-        """Yield every known language with its version, or why this machine lacks it."""
         for language in KNOWN.values():
             yield self._look_up(language)
 

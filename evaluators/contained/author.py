@@ -132,11 +132,9 @@ def serve(wire: Wire) -> None:
         task, fds = wire.read_with_descriptors(_DIRECT_FDS)
         if task is None:
             return
-        direct = (
-            DirectChannel((fds[0], fds[1]), **task["direct"], max_bytes=wire.max_bytes)
-            if len(fds) == _DIRECT_FDS
-            else None
-        )
+        direct = None
+        if len(fds) == _DIRECT_FDS:
+            direct = DirectChannel((fds[0], fds[1]), **task["direct"], max_bytes=wire.max_bytes)
         context = Context(wire, task["seed"], dict(first["files"]))
         candidate = Candidate(wire, task["program"], direct, held_out=first["held_out"])
         seed_generators(task["seed"])

@@ -20,7 +20,6 @@ LOADING = -1
 
 
 def serve(wire: Wire) -> None:
-    """Load the program and answer calls until the worker closes the channel."""
     first = wire.read()
     if first is None:
         return

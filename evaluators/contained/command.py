@@ -60,7 +60,6 @@ class Commands(Protocol):
 
         Raises ``CommandFailedError``, whose message quotes standard error, or ``TooLongError``.
         """
-        ...
 
 
 def serve(wire: Wire, commands: Commands | None = None) -> None:

@@ -45,19 +45,16 @@ class Tier(Protocol):
 
     def fork(self) -> int:
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
-        ...
 
     def setup_supervisor(self) -> None: ...
 
     def setup_candidate(self, order: SpawnRequest) -> None:
         """Prepare the environment of one process, which inherits it from its supervisor."""
-        ...
 
     def isolate(self, order: SpawnRequest) -> None: ...
 
     def cleanup(self) -> None:
         """Remove files that a candidate may have left, after all its processes have ended."""
-        ...
 
 
 def enter(tier: Tier, order: SpawnRequest, limits: RLimits, cgroup: Sequence[int]) -> NoReturn:

@@ -20,7 +20,6 @@ from .wire import Wire
 
 
 def serve(wire: Wire) -> None:
-    """Load the script and run its stages until the worker closes the channel."""
     first = wire.read()
     if first is None:
         return

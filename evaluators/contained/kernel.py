@@ -37,7 +37,6 @@ def call(name: str, first: int = 0, second: int = 0, third: int = 0, fourth: int
 
 
 def prctl(option: int, argument: int = 0) -> None:
-    """Change a property of this process; raises as ``call`` does."""
     call("prctl", option, argument)
 
 

@@ -77,7 +77,6 @@ def _has_ended(pid: str) -> bool:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder that a candidate could write to."""
     with contextlib.suppress(RecursionError):  # ``ignore_errors`` does not cover it
         shutil.rmtree(folder, ignore_errors=True)
     if Path(folder).exists():

@@ -28,7 +28,6 @@ def _plain(value: Any) -> Any:
 
 
 def encode(value: Any) -> str:
-    """Return plain JSON; raises as ``Wire.write`` does."""
     return _ENCODER.encode(value)
 
 
@@ -38,7 +37,6 @@ _DECODER = json.JSONDecoder()
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """Return the frame of a message; raises as ``Wire.write`` does."""
     body = encode(message).encode("ascii")
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 

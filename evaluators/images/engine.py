@@ -257,7 +257,6 @@ def _started(pid: int) -> str:
 
 
 def _host() -> str:
-    """Return a name of this machine and its process ids."""
     return f"{socket.gethostname()}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 

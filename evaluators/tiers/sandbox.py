@@ -68,21 +68,17 @@ class SandboxedProcess(Protocol):
     @property
     def channel(self) -> socket.socket:
         """Stream to the process, never to be waited for; it ends when every process has closed the other end."""
-        ...
 
     @property
     def logs(self) -> Mapping[str, int]:
         """Non-blocking descriptors of ``stdout`` and ``stderr``, for reading."""
-        ...
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Return True once the process is ready for messages; ``OSError`` if the tier cannot start it."""
-        ...
 
     @property
     def waiting(self) -> SchedulingDelay:
         """Time that the process was ready to run while others had the processor."""
-        ...
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
         """Kill the process and everything it started, remove its files, and return its usage. Call this only once.
@@ -90,7 +86,6 @@ class SandboxedProcess(Protocol):
         ``grace_s`` are seconds to wait for it to end by itself: the channel of a dying process closes a moment before
         its supervisor can report the exit status.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -106,7 +101,6 @@ class ProcessSupervisor(Protocol):
 
     def start(self, ended: Callable[[], None]) -> SandboxedProcess:
         """Start a process without waiting for it, or raise ``OSError``; ``ended`` is called after it was stopped."""
-        ...
 
     def close(self) -> None: ...
 
@@ -122,6 +116,5 @@ class Sandbox(Protocol):
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
         """Start a supervisor without waiting for it; raises ``EvaluatorUnavailableError`` or ``OSError``."""
-        ...
 
     def close(self) -> None: ...

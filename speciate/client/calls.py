@@ -52,7 +52,6 @@ class ApiCall(Generic[T]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of this request besides those that every request has."""
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
         if not (key.isascii() and key.isprintable()):
@@ -102,7 +101,6 @@ def patch(path: str, model: type[T], body: Any) -> ApiCall[T]:
 
 
 def change_visibility(path: str, change: VisibilityChange, model: type[T]) -> ApiCall[T]:
-    """Return the request that archives, deletes or restores an object."""
     read = TypeAdapter(model).validate_python
     if change is VisibilityChange.DELETE:
         return ApiCall("DELETE", path, read)

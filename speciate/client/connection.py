@@ -49,7 +49,6 @@ class Connection:
         return cls(found, configured, settings.project, socket)
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
         headers = {"User-Agent": f"speciate/{__version__}", "Accept": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -69,7 +68,6 @@ class Connection:
         }
 
     def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:
-        """Return the arguments of ``request`` for a call."""
         arguments: dict[str, Any] = {
             "method": call.method,
             "url": call.path,

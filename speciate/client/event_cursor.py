@@ -44,7 +44,6 @@ class EventCursor:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the next connection."""
         return {"Accept": "text/event-stream", "Cache-Control": "no-store", "Last-Event-ID": str(self.last)}
 
     def connected(self, response: httpx.Response) -> None:

@@ -14,7 +14,6 @@ from speciate.schema.runs import RunRecord
 
 
 def progress(record: RunRecord) -> str:
-    """Return the spent part of the budget in one line."""
     parts = [
         f"{_count(spent)} of {_count(limit)} {unit}" for unit, spent, limit in record.spending if limit is not None
     ]
@@ -22,7 +21,6 @@ def progress(record: RunRecord) -> str:
 
 
 def html(record: RunRecord) -> str:
-    """Return a run as an HTML table."""
     rows = [
         ("run", str(record.id)),
         *((("name", record.name),) if record.name else ()),
@@ -54,7 +52,6 @@ def rows(candidates: Iterable[schema.candidates.CandidateRecord]) -> list[dict[s
 
 
 def frame(table: list[dict[str, Any]]) -> Any:
-    """Return ``rows`` as a ``pandas.DataFrame``."""
     try:
         pandas = import_module("pandas")
     except ImportError as error:

@@ -47,7 +47,6 @@ def is_on(run: RunRecord, problem: str) -> bool:
 
 
 def only_one(name: str, runs: Sequence[RunRecord]) -> RunRecord:
-    """Return the only run of a sequence; the error for several lists them."""
     if len(runs) == 1:
         return runs[0]
     lines = [

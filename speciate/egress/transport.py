@@ -45,7 +45,6 @@ class GuardedTransport(httpx.BaseTransport):
         self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to a checked address of its host."""
         try:
             *others, last = self._network.addresses(*_place(request.url), self._resolve)
         except OSError:

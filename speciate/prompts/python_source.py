@@ -80,7 +80,6 @@ def is_program(text: str) -> bool:
 
 
 def is_text(node: ast.stmt) -> bool:
-    """Return True for a docstring, or another constant without effect."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

@@ -248,7 +248,6 @@ def blocks_text(problem: Problem, program: str) -> str:
 
 
 def label_of(problem: Problem) -> str:
-    """Return the label of a code fence around a candidate."""
     if problem.language is not None:
         return problem.language.fence
     return "" if problem.kind is ProblemKind.DATA else "python"

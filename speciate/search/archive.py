@@ -41,7 +41,6 @@ def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable
 
 
 def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
-    """Return the rows of several archives; a cell may occur more than once."""
     cells = tuple(cell for table in tables for cell in table.cells)
     columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in _COLUMNS}
     return EliteTable(cells=cells, **columns)

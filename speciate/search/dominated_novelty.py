@@ -42,7 +42,6 @@ class DominatedNovelty(Strategy):
     config: DominatedNoveltyConfig
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the records, and the slots of members replaced by newcomers."""
         if not candidates:
             return ()
         table = view.elites(ISLAND)

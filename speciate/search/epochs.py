@@ -62,7 +62,6 @@ class Resets:
         return table if all(alive) else rows_of(table, np.array(alive, dtype=np.bool_))
 
     def rank(self, table: EliteTable) -> Rank:
-        """Return the mapping of scores to fitness on an island with this archive."""
         if not self.enabled:
             return float
         epoch = epoch_of(table)

@@ -56,7 +56,6 @@ class IslandBatch(NamedTuple):
 
 
 def by_island(view: PopulationView, candidates: Sequence[Individual]) -> Iterator[IslandBatch]:
-    """Yield the candidates of each island, in order of island."""
     for island in sorted({candidate.island for candidate in candidates}):
         residents = [candidate for candidate in candidates if candidate.island == island]
         points = view.problem.space.normalise([candidate.vector for candidate in residents])

@@ -68,7 +68,6 @@ def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: 
 
 
 def _positions(numbers: IntArray, numbers_sought: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the rows of these numbers, and whether they exist."""
     at = np.minimum(np.searchsorted(numbers, numbers_sought), max(len(numbers) - 1, 0))
     return at, numbers[at] == numbers_sought if len(numbers) else np.zeros(len(numbers_sought), bool)
 

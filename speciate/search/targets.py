@@ -77,7 +77,6 @@ def target_placements(
     prefix: str = TARGET,
     elites: Callable[[int], EliteTable] | None = None,
 ) -> tuple[Placement, ...]:
-    """Return the best bids of candidates for the target cells of their islands."""
     placements: list[Placement] = []
     for island in sorted({candidate.island for candidate in candidates}):
         residents = [candidate for candidate in candidates if candidate.island == island]
@@ -88,7 +87,6 @@ def target_placements(
 
 
 def target_bids(problem: Problem, candidates: Sequence[Individual]) -> list[Bid]:
-    """Return the bids of candidates for the cells of all targets."""
     rewards = [candidate.vector for candidate in candidates]
     scores = _scores(problem, problem.space.normalise(rewards))
     violations = problem.space.violation(rewards).tolist()

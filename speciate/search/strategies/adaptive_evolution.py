@@ -77,7 +77,6 @@ class AdaptiveEvolution(DominatedNovelty):
         return Selection(PolicyRole.MUTATE, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def _shares(self, view: PopulationView, elites: int) -> dict[Operator, float]:
-        """Return the share of each operator before its gains are known."""
         shares = {Operator(role.value): share for role, share in view.operators.items()}
         if not self.config.polish:
             shares.pop(Operator.POLISH, None)

@@ -122,7 +122,6 @@ class IslandsMapElites(Strategy):
         return Selection(PolicyRole.MUTATE, island, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the cells in which a candidate beats its island's elite."""
         placements: list[Placement] = []
         for batch in by_island(view, candidates):
             table = view.elites(batch.island)

@@ -133,7 +133,6 @@ class MindEvolution(Strategy):
         return rows_of(table, np.array([c.startswith(_TURN) and begin <= time < view.batch for c, time in rows], bool))
 
     def _parents(self, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> tuple[int, ...]:
-        """Draw 0 to ``parents`` different parents by Boltzmann selection."""
         count = min(int(rng.integers(self.config.parents + 1)), len(pool))
         rows = np.arange(len(pool))
         parents: list[int] = []

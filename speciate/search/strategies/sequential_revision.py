@@ -70,7 +70,6 @@ class SequentialRevision(Strategy):
         return self.config.chains
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Draw a chain, then revise its latest answer or write a draft."""
         chain = int(rng.integers(self.config.chains))
         table = view.elites(chain)
         last = _last(table)

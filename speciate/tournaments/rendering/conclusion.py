@@ -8,7 +8,7 @@ from typing import Final
 
 from speciate.domain.tournament import Metric
 from speciate.tournaments.report.models import Comparison, MethodComparison, Report, Subject, Verdict
-from speciate.tournaments.statistics.methods import too_few_runs
+from speciate.tournaments.statistics.methods import runs_text, too_few_runs
 
 _MOST: Final = 4
 """Decisions, open comparisons or entrants that a sentence names."""
@@ -79,8 +79,7 @@ def _method(comparison: MethodComparison, report: Report) -> str:
 
 
 def compared_runs(comparison: MethodComparison) -> str:
-    a, b = _runs(comparison)
-    return f"{a} paired training seed{'s' * (a != 1)}" if comparison.paired else f"{a} and {b} training runs"
+    return runs_text(*_runs(comparison), paired=comparison.paired)
 
 
 def _runs(comparison: MethodComparison) -> tuple[int, int]:

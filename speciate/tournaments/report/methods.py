@@ -18,6 +18,7 @@ from speciate.tournaments.statistics.methods import (
     MethodTest,
     compare_methods,
     detectable_difference,
+    runs_text,
     smallest_p,
     too_few_runs,
 )
@@ -40,12 +41,9 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
         if not sentence:
             least = detectable_difference(*design, paired=paired)
             unit = "the difference between paired runs" if paired else "runs of one method"
-            seeds = (
-                f"{len(a.runs)} paired training seeds" if paired else f"{len(a.runs)} and {len(b.runs)} training runs"
-            )
             sentence = (
-                f"{seeds} detect, with a probability of 80 %, a difference between methods of about {least:.2g}"
-                f" standard deviations of {unit}"
+                f"{runs_text(*design[:2], paired=paired)} detect, with a probability of 80 %, a difference between"
+                f" methods of about {least:.2g} standard deviations of {unit}"
             )
         sentences.append(sentence)
     return tuple(dict.fromkeys(sentences))

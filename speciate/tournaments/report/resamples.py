@@ -21,7 +21,6 @@ NOTHING: Final = "no run has completed"
 
 
 def rng_for(schedule: Schedule, purpose: int) -> np.random.Generator:
-    """Return a generator seeded by the declaration's digest and the purpose."""
     return np.random.default_rng([int(schedule.declared.digest[:16], 16), purpose])
 
 

@@ -126,13 +126,17 @@ def runs_needed(alpha: float, comparisons: int = 1, *, paired: bool) -> int:
     return runs
 
 
+def runs_text(runs_a: int, runs_b: int, *, paired: bool) -> str:
+    pairs = f"{runs_a} paired training seed{'s' * (runs_a != 1)}"
+    return pairs if paired else f"{runs_a} and {runs_b} training runs"
+
+
 def too_few_runs(runs_a: int, runs_b: int, alpha: float, comparisons: int = 1, *, paired: bool) -> str:
     """Return why so many training runs cannot show a difference whatever their results; empty if they can."""
     least = smallest_p(runs_a, runs_b, paired=paired) * comparisons
     if least <= alpha:
         return ""
-    seeds = f"{runs_a} paired training seed{'s' * (runs_a > 1)}"
-    runs = seeds if paired else f"{runs_a} and {runs_b} training runs"
+    runs = runs_text(runs_a, runs_b, paired=paired)
     adjusted = f" after Holm over {comparisons}" if comparisons > 1 else ""
     needed = runs_needed(alpha, comparisons, paired=paired)
     return (
