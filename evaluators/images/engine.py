@@ -48,13 +48,7 @@ _VARIABLES: Final = "PATH HOME USER DOCKER_ CONTAINER XDG_ DBUS_ REGISTRY_AUTH_F
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A container engine.
-
-    Attributes:
-        version: Empty if it is missing.
-        problem: Why it cannot be used; empty if it can.
-        shares: True if it can limit how many cores a container uses.
-    """
+    """A container engine; ``problem`` is why it cannot be used; it ``shares`` if it can limit a container's cores."""
 
     name: str
     version: str = ""

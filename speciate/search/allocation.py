@@ -52,14 +52,10 @@ def adaptive(
 ) -> Decision | None:
     """Return the next slice, or None if earlier slices must end first or nothing is left to grant.
 
-    Args:
-        history: All slices so far, in the order of their decisions.
-        problems: Number of problems.
-        evaluations: Budget of all problems together.
-        size: Evaluations of a slice. The last ones may be smaller; the last open problem gets the whole rest.
-        parallel: Most slices under way. With p of them a decision uses all but the p − 1 latest results, or more if it
-            would otherwise find no open problem.
-        seed: Seed of the order among equals.
+    ``history`` is in the order of decisions; ``evaluations`` is the budget of all problems together. Slices have
+    ``size`` evaluations: the last ones may be smaller, and the last open problem gets the whole rest. With p =
+    ``parallel`` slices under way a decision uses all but the p − 1 latest results, or more if it would otherwise find
+    no open problem. ``seed`` orders equals.
     """
     order = np.random.default_rng(seed).permutation(problems)
     for settled in range(max(0, len(history) + 1 - parallel), len(history) + 1):

@@ -37,10 +37,7 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
     """Return an island's own weighting of the objectives, which makes it specialise in one trade-off.
 
     Island 0 uses the problem's declared weights. Every other island, and island 0 without declared weights, draws
-    w ~ Dir(1) from the run's seed, the problem and the island's number.
-
-    Returns:
-        Shape (k,), ≥ 0, sums to 1, read-only.
+    w ~ Dir(1) from the run's seed, the problem and the island's number. Shape (k,), ≥ 0, sums to 1, read-only.
     """
     declared = problem.weight_vector if island == 0 else None
     return _weights(len(problem.space.selected), seed, problem.digest, island, declared)

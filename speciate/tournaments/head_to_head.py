@@ -29,10 +29,7 @@ def head_to_head(
     There are three groups, so that a mutator cannot hide a policy: ``independent`` (best of n), ``evolved`` (each
     policy changes its own parents) and, with a mutator, ``common-mutator`` (it changes the parents of all policies).
     In each group the policies are compared with the first policy; its searches are compared with its own independent
-    answers. With the strategy ``best_of_n`` there is only the first group.
-
-    Raises:
-        InvalidInputError: There is a mutator, and the strategy never changes a parent.
+    answers. With the strategy ``best_of_n``, which takes no mutator, there is only the first group.
     """
     first, *others = policies
     return _entrants([_Competitor(first, None), *(_Competitor(each, first) for each in others)], mutator, strategy)

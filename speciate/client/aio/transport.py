@@ -116,26 +116,22 @@ class AsyncHideableClient(AsyncResourceClient, ABC, Generic[T]):
     async def archive(self, name: str | UUID) -> T:
         """Archive by id or name: lists hide it and new work cannot use it; records still count it.
 
-        A problem or policy name without version stands for all versions.
-
-        Raises:
-            ConflictError: It is a run that has not ended, or it is deleted.
+        A problem or policy name without version stands for all versions. Raises ``ConflictError`` for a run that has
+        not ended, and if it is deleted.
         """
         return await self._change(name, VisibilityChange.ARCHIVE)
 
     async def delete(self, name: str | UUID) -> T:
         """Delete by id or name, as ``archive``: it counts nowhere, and can be restored until it is purged.
 
-        Raises:
-            ConflictError: It is a run that has not ended, or something refers to it.
+        Raises ``ConflictError`` for a run that has not ended, and if something refers to it.
         """
         return await self._change(name, VisibilityChange.DELETE)
 
     async def restore(self, name: str | UUID) -> T:
         """Restore by id or name, as ``archive``: undo the deletion, else the archiving.
 
-        Raises:
-            ConflictError: The problem or a policy of the run is deleted.
+        Raises ``ConflictError`` if the problem or a policy of the run is deleted.
         """
         return await self._change(name, VisibilityChange.RESTORE)
 

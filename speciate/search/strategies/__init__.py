@@ -28,12 +28,7 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
 
 
 def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
-    """Return a strategy with the given options.
-
-    Raises:
-        InvalidInputError: The strategy or an option is unknown, or an option is out of range; the message lists the
-            valid ones with types, ranges and defaults.
-    """
+    """Return a strategy with the given options; the error for a wrong one lists types, ranges and defaults."""
     if name not in STRATEGIES:
         error = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
         raise InvalidInputError(f"{error}.", field_errors=(error,), remedy=did_you_mean(name, STRATEGIES))
