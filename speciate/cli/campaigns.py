@@ -93,9 +93,7 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
     with client(ctx) as service:
         campaign = service.campaigns.get(name)
         latest = [] if as_json else list(islice(service.campaigns.slices(name), rows))
-    if as_json:
-        output.print_json(campaign)
-        return
+    output.exit_with_json(campaign, as_json=as_json)
     declared = campaign.declaration
     output.print_fields(
         (

@@ -14,7 +14,7 @@ from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+    from speciate.schema.candidates import CandidateDetail, CandidateRecord
 
 app = command_group()
 
@@ -85,14 +85,8 @@ def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
     """Show a candidate, its program and its evaluator artifacts."""
     with client(ctx) as service:
         candidate = resolve_candidate(service, name)
-    if as_json:
-        output.print_json(candidate)
-    else:
-        _show(candidate)
-
-
-def _reasoning(record: RolloutDetail) -> str:
-    return f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
+    output.exit_with_json(candidate, as_json=as_json)
+    _show(candidate)
 
 
 @command(app, "rollout", "speciate candidates rollout RUN/17")
@@ -103,15 +97,14 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
         if candidate.rollout_id is None:
             raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
         record = service.rollout(candidate.rollout_id)
-    if as_json:
-        output.print_json(record)
-        return
+    output.exit_with_json(record, as_json=as_json)
+    reasoning = f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
     output.print_fields(
         (
             ("candidate", f"{candidate.run_id}/{candidate.number}"),
             ("rollout", record.id),
             ("finish reason", record.finish_reason),
-            ("tokens", f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{_reasoning(record)}"),
+            ("tokens", f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{reasoning}"),
             ("answers", f"{record.answers:,}"),
         )
     )
@@ -127,10 +120,8 @@ def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
     """Show the diff from the first parent to a candidate."""
     with client(ctx) as service:
         difference = service.candidates.diff(resolve_candidate(service, name).id)
-    if as_json:
-        output.print_json(difference)
-    else:
-        output.print_text(str(difference["diff"] or "No difference."))
+    output.exit_with_json(difference, as_json=as_json)
+    output.print_text(str(difference["diff"] or "No difference."))
 
 
 @command(app, "lineage", "speciate candidates lineage RUN/17")

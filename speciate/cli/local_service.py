@@ -25,7 +25,7 @@ from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
-from speciate.embedded.lock import require_no_holder
+from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.placement import make_data_dir
 from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses, Preload
 from speciate.embedded.secret_key import with_own_secret_key
@@ -122,7 +122,9 @@ class LocalService:
         _create_data_dir(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
         # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
-        require_no_holder(self.settings.data_dir)
+        lock = DataDirectoryLock(self.settings.data_dir)
+        lock.acquire(timeout_s=PREDECESSOR_TIMEOUT_S)
+        lock.release()
         yield "Starting the servers …"
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
         with listening(self.settings.host, self.settings.port, "the API", patience_s) as probe:
@@ -133,10 +135,12 @@ class LocalService:
         self._start_processes()
         self._migrate()
         yield "Waiting for the API …"
-        self._wait_for_api()
+        self._wait_for_response("the API is", "api", f"{self.url}/readyz")
         yield "Waiting for workers and policies …"
         if self.settings.policy_url is None:
-            self._wait_for_policies()
+            self._wait_for_response(
+                "the inference server is", "policies", f"http://127.0.0.1:{self._policy_port}/health"
+            )
         self._register_policies()
         self._wait_for_workers()
         announce_servers(self.settings, self.url)
@@ -256,14 +260,10 @@ class LocalService:
         ours |= {**_ONE_THREAD, "PYTHONUNBUFFERED": "1"}
         return process_roots.child_environment(inherited | ours)
 
-    def _wait_for_api(self) -> None:
-        headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=5, trust_env=False) as client:
-            self._wait("the API is", "api", lambda: _responds(client, "/readyz"))
-
-    def _wait_for_policies(self) -> None:
-        with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
-            self._wait("the inference server is", "policies", lambda: _responds(client, "/health"))
+    def _wait_for_response(self, subject: str, process: str, url: str) -> None:
+        headers = {"Authorization": f"Bearer {_secret(self.settings.token)}"} if self.settings.token else {}
+        with httpx.Client(headers=headers if process == "api" else {}, timeout=5, trust_env=False) as client:
+            self._wait(subject, process, lambda: _responds(client, url))
 
     def _wait_for_workers(self) -> None:
         import redis
@@ -327,9 +327,9 @@ def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:
     return [name for name, status in statuses.items() if not status.running]
 
 
-def _responds(client: httpx.Client, path: str) -> bool:
+def _responds(client: httpx.Client, url: str) -> bool:
     try:
-        return client.get(path).status_code == httpx.codes.OK
+        return client.get(url).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 

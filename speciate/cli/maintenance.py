@@ -117,19 +117,13 @@ def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, 
 
 
 def _print_prunable(prunable: tuple[PrunableRun, ...]) -> None:
-    rows = [
-        (
-            run.run_id,
-            run.problem,
-            run.state.value,
-            output.format_time(run.finished_at),
-            run.candidates,
-            _size(run.bytes),
-        )
-        for run in prunable
-    ]
-    columns = ("run", "problem", "state", "ended", ">candidates", ">texts")
-    output.print_table(columns, rows, empty="No run is old enough to prune.")
+    output.print_records(
+        prunable,
+        ("run", "problem", "state", "ended", ">candidates", ">texts"),
+        lambda r: (r.run_id, r.problem, r.state.value, output.format_time(r.finished_at), r.candidates, _size(r.bytes)),
+        empty="No run is old enough to prune.",
+        as_json=False,
+    )
     if prunable:
         output.print_line(
             f"{output.pluralize(len(prunable), 'run')} with {_size(sum(run.bytes for run in prunable))} of texts."

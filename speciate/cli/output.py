@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
+import typer
+
 from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
@@ -193,6 +195,13 @@ def print_json(value: BaseModel | Any) -> None:
     values = value if dump is None else dump(mode="json")
     sys.stdout.write(json.dumps(values, allow_nan=False) + "\n")
     sys.stdout.flush()  # a pipe's reader receives each event at once
+
+
+def exit_with_json(value: BaseModel | Any, *, as_json: bool) -> None:
+    """End the command with ``print_json`` if the user wants JSON."""
+    if as_json:
+        print_json(value)
+        raise typer.Exit
 
 
 def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None:

@@ -57,9 +57,7 @@ def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None
     """Show a project and how much of its quotas is used."""
     with client(ctx) as service:
         project = service.projects.get(name)
-    if as_json:
-        output.print_json(project)
-        return
+    output.exit_with_json(project, as_json=as_json)
     used = project.used
     output.print_fields(
         (

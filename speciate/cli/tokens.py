@@ -49,9 +49,7 @@ def create(
     end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
     with client(ctx) as service:
         created = service.tokens.create(name, scope, expires_at=end)
-    if as_json:
-        output.print_json(created)
-        return
+    output.exit_with_json(created, as_json=as_json)
     output.print_line(created.token)
     until = "" if created.expires_at is None else f", until {output.format_time(created.expires_at)}"
     token = f"Token for {created.name}, scope {created.scope.value}, project {created.project}{until}"

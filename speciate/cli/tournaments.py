@@ -131,9 +131,7 @@ def create(
         if why := _undecidable(service, declaration):
             confirm(f"{why}. Start anyway?", yes=yes, as_json=as_json)
         created = service.tournaments.create(declaration)
-    if as_json:
-        output.print_json(created)
-        return
+    output.exit_with_json(created, as_json=as_json)
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
@@ -165,9 +163,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show the declaration and the progress."""
     with client(ctx) as service:
         tournament = service.tournaments.get(name)
-    if as_json:
-        output.print_json(tournament)
-        return
+    output.exit_with_json(tournament, as_json=as_json)
     declared = tournament.declaration
     output.print_fields(
         (
@@ -207,10 +203,8 @@ def report(
 
     with client(ctx) as service:
         report = service.tournaments.report(name)
-    if as_json:
-        output.print_json(report)
-    else:
-        show_report(report, rows, full=full)
+    output.exit_with_json(report, as_json=as_json)
+    show_report(report, rows, full=full)
 
 
 @command(

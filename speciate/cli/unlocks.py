@@ -109,9 +109,7 @@ def _row(unlock: UnlockRecord) -> tuple[object, ...]:
 def _print_by_policy(ctx: typer.Context, problem: str, *, every_target: bool, as_json: bool) -> None:
     with client(ctx) as service:
         by_policy = service.problem_unlocks(problem)
-    if as_json:
-        output.print_json(by_policy)
-        return
+    output.exit_with_json(by_policy, as_json=as_json)
     for target in by_policy.targets:
         if target.unlock or every_target:
             label = _label(target.target, by_policy)

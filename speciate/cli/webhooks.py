@@ -45,9 +45,7 @@ def add(
     """
     with client(ctx) as service:
         created = service.webhooks.add(url, event or _EVENTS, description=description)
-    if as_json:
-        output.print_json(created)
-        return
+    output.exit_with_json(created, as_json=as_json)
     output.print_line(created.secret)
     output.print_note(f"Webhook {created.id} receives {', '.join(created.events)}. Its secret cannot be shown again.")
 

@@ -203,15 +203,12 @@ def _system_of(script: Path) -> str:
     if not {"evaluate", "evaluate_stage1"} & (bound_names(tree) | functions.keys()):
         there = f"defines {', '.join(functions)}" if functions else "defines no function"
         raise InvalidInputError(f"{script} {there}: expected 'evaluate'.", remedy=_EXPECTED)
-    own = "evaluate" in functions and _required(functions["evaluate"].args) == _CANDIDATE_AND_CONTEXT
+    own = "evaluate" in functions and _takes_candidate_and_context(functions["evaluate"].args)
     return "speciate" if own else "openevolve"
 
 
-_CANDIDATE_AND_CONTEXT: Final = 2
-
-
-def _required(arguments: ast.arguments) -> int:
-    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+def _takes_candidate_and_context(arguments: ast.arguments) -> bool:
+    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) == 2
 
 
 @dataclass(frozen=True, slots=True)

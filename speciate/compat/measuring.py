@@ -68,15 +68,15 @@ def measure(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s
     seed = {name: value for values in reversed(metrics) for name, value in values.items()}
     draft = after_trial(draft, evaluation.artifacts)
     sentinel = _SENTINEL if {*seed.values()} == {-1.0} else ""
-    notes = filter(None, (_marker_note(draft.seed, trial.seed_program), sentinel))
+    whole = (
+        ""
+        if find_blocks(trial.seed_program)
+        else f"{draft.seed} has no EVOLVE-BLOCK markers: the whole program may change"
+    )
+    notes = filter(None, (stray_marker_note(trial.seed_program) or whole, sentinel))
     return Measured(
         replace(draft, remarks=(*draft.remarks, *notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
     )
-
-
-def _marker_note(name: str, program: str) -> str:
-    whole = "" if find_blocks(program) else f"{name} has no EVOLVE-BLOCK markers: the whole program may change"
-    return stray_marker_note(program) or whole
 
 
 _LIMITS: Final = {

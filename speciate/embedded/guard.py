@@ -148,7 +148,9 @@ def _fork(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) 
         os.chdir(spec["cwd"])
         os.environ.clear()
         os.environ.update(_read_environment(environment))
-        _give_standard_files(log)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         # The frames of the guard close both files as they are left.
         descriptors = sorted({2, log, environment, *inherit})
         for low, high in zip(descriptors, [*descriptors[1:], 1 << 16], strict=True):
@@ -163,12 +165,6 @@ def _tie_to_guard(guard: int, death_signal: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != guard:
         os._exit(1)  # the guard died before the prctl call
-
-
-def _give_standard_files(log: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
 
 
 def _read_environment(file: int) -> dict[str, str]:
@@ -232,7 +228,7 @@ class Guard:
             if 0 in ready:
                 self._read_commands()
             if self._parent_fd in ready or os.getppid() != self._parent:
-                self._finish()
+                self._finished = True
         self._wait_for_users()
         if self._orphaned():
             # Stopping one by one takes too long: the last child would still hold its port when a new service starts.
@@ -250,9 +246,6 @@ class Guard:
     def forget(self) -> None:
         """Give up the socket in a fork, whose standard input has its number."""
         self._commands.detach()
-
-    def _finish(self) -> None:
-        self._finished = True
 
     def _terminate(self) -> None:
         self._finished = self._terminated = True
@@ -287,7 +280,7 @@ class Guard:
         received, fds, _, _ = socket.recv_fds(self._commands, 1 << 16, 16)
         self._environments += fds
         if not received:
-            self._finish()  # the parent closed the input or died
+            self._finished = True  # the parent closed the input or died
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
             self._handle_command(json.loads(line))
@@ -299,7 +292,7 @@ class Guard:
                 preload = options["preload"]
                 self._forks = preload is not None and _preload(preload)
                 if parent != self._parent:
-                    self._finish()  # the parent died before it could be watched
+                    self._finished = True  # the parent died before it could be watched
             case {"op": "start", "child": spec}:
                 self._start(spec)
             case {"op": "signal", "name": name, "signal": number}:
@@ -307,7 +300,7 @@ class Guard:
             case {"op": "stop", "name": name}:
                 self._stop(self._children[name])
             case _:
-                self._finish()
+                self._finished = True
 
     def _start(self, spec: dict[str, Any]) -> None:
         if self._children.pop(spec["name"], None) is not None:

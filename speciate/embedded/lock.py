@@ -101,19 +101,6 @@ def shared_runtime_dir(data_dir: Path) -> Path | None:
     return None
 
 
-def require_no_holder(data_dir: Path) -> None:
-    """Raise ``DataDirectoryBusyError`` if a living process holds a data directory."""
-    try:
-        fd = os.open(data_dir / _LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        if not _try_lock(fd) and (error := _busy(fd, data_dir)).lasts:
-            raise error
-    finally:
-        os.close(fd)
-
-
 def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -83,9 +83,6 @@ class Postgres:
         lines = _postmaster_file(self.cluster)
         return is_ready(self.cluster, self.socket_dir) and lines[:1] == [str(pid)]
 
-    def url(self, password: str) -> str:
-        return url(self.socket_dir, password)
-
     def _create(self, password: str) -> None:
         draft = self.cluster.with_name(self.cluster.name + ".new")
         shutil.rmtree(draft, ignore_errors=True)  # left by a killed start

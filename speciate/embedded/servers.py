@@ -134,7 +134,7 @@ class EmbeddedServers:
         # From here on only the guard and the servers may hold the lock, not a fork of this process.
         self._lock.release()
         self._wait_until_ready(pids)
-        return Endpoints(database_url=database.url(secrets.postgres), redis_url=redis_url)
+        return Endpoints(database_url=postgres.url(database.socket_dir, secrets.postgres), redis_url=redis_url)
 
     def _wait_until_ready(self, pids: Mapping[str, int]) -> None:
         waiting = dict(pids)

@@ -47,37 +47,19 @@ _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 def limit_error(text: str) -> FieldError | None:
     """Return the first limit that a TOML text exceeds, with its line, or None; the text is not parsed."""
-    bare: str | None = None
-    if sum(map(text.count, "=,[")) > MAX_VALUES:
-        # Programs and comments contain many of these characters, so remove them first.
-        bare = _without_texts(text)
-        if sum(map(bare.count, "=,[")) > MAX_VALUES:
-            message = (
-                f"holds more than {MAX_VALUES} values: expected cases in a file of their own, cases = 'cases.json'"
-            )
-            return FieldError(message, line=1)
-    bare = _without_texts(text) if bare is None else bare
-    exceeded = [
-        (at, message)
-        for at, message in (
-            (_long_key(bare), f"has a key of more than {MAX_KEY_PARTS} parts: expected fewer dots"),
-            (_deep_value(bare), f"is nested deeper than {MAX_DEPTH}: expected tables of plain values"),
-        )
-        if at is not None
-    ]
+    bare = _TEXT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    if sum(map(bare.count, "=,[")) > MAX_VALUES:
+        expected = "expected cases in a file of their own, cases = 'cases.json'"
+        return FieldError(f"holds more than {MAX_VALUES} values: {expected}", line=1)
+    exceeded = []
+    if (key := _LONG_KEY.search(bare)) is not None:
+        exceeded.append((key.end(), f"has a key of more than {MAX_KEY_PARTS} parts: expected fewer dots"))
+    if (deep := _deep_value(bare)) is not None:
+        exceeded.append((deep, f"is nested deeper than {MAX_DEPTH}: expected tables of plain values"))
     if not exceeded:
         return None
     at, message = min(exceeded)
     return FieldError(message, line=bare.count("\n", 0, at) + 1)
-
-
-def _without_texts(text: str) -> str:
-    return _TEXT.sub(lambda match: "\n" * match[0].count("\n"), text)
-
-
-def _long_key(bare: str) -> int | None:
-    match = _LONG_KEY.search(bare)
-    return match.end() if match else None
 
 
 def _deep_value(bare: str) -> int | None:

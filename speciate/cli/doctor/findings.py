@@ -33,6 +33,11 @@ class Finding:
         return {name: str(value) for name, value in asdict(self).items()}
 
 
+def judged(name: str, detail: str, remedy: str = "") -> Finding:
+    """Return a good finding, or a warning if there is a remedy."""
+    return Finding(name, Status.WARNING if remedy else Status.GOOD, detail, remedy)
+
+
 def run_check(name: str, check: Callable[[], str]) -> Finding:
     """Return the detail that a check returns as a good finding, or the error that it raises as a bad one."""
     try:

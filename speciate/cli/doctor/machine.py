@@ -18,7 +18,7 @@ from evaluators.canary import probe_tier
 from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_toolchains
 from evaluators.features import kernel_features
 from evaluators.tiers.launch import TIERS
-from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check, secret_key_finding
+from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, run_check, secret_key_finding
 from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
 from speciate.egress.sealing import VARIABLE
@@ -35,7 +35,7 @@ from speciate.storage.migrate import NEWEST_REVISION, current_revision
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
 _COMPOSE_VARIABLES: Final = ("SPECIATE_VERSION", "SPECIATE_BIND", "SPECIATE_SECRETS")
-"""Used only in ``docker-compose.yml``."""
+_OTHER_VARIABLES: Final = (CONFIG_VARIABLE, PRICES_VARIABLE, *_SERVER_VARIABLES, *_COMPOSE_VARIABLES)
 MIN_FREE_BYTES: Final = 1 << 30
 
 
@@ -56,20 +56,13 @@ def python() -> Finding:
 
 def environment() -> Finding:
     values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
-    names = [
-        *values,
-        *(value + FILE_SUFFIX for value in values),
-        CONFIG_VARIABLE,
-        PRICES_VARIABLE,
-        *_SERVER_VARIABLES,
-        *_COMPOSE_VARIABLES,
-    ]
+    names = [*values, *(value + FILE_SUFFIX for value in values), *_OTHER_VARIABLES]
     unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in names)
     if not unknown:
-        return Finding("environment", Status.GOOD, "all SPECIATE_* variables are known")
+        return judged("environment", "all SPECIATE_* variables are known")
     nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), names, n=1)]
     remedy = f"Did you mean {', '.join(nearest)}?" if nearest else f"Known variables: {', '.join(values)}."
-    return Finding("environment", Status.WARNING, f"unknown variable: {', '.join(unknown)}", remedy)
+    return judged("environment", f"unknown variable: {', '.join(unknown)}", remedy)
 
 
 def data_dir(settings: Settings) -> Finding:
@@ -80,9 +73,8 @@ def data_dir(settings: Settings) -> Finding:
         return Finding("data", Status.BAD, f"{path} is not writable", "Set SPECIATE_DATA_DIR to another directory.")
     free = shutil.disk_usage(existing).free
     detail = f"{path}, {free / 2**30:.1f} GiB free"
-    if free < MIN_FREE_BYTES:
-        return Finding("data", Status.WARNING, detail, "Free disk space: runs pause when the disk is full.")
-    return Finding("data", Status.GOOD, detail)
+    full = free < MIN_FREE_BYTES
+    return judged("data", detail, "Free disk space: runs pause when the disk is full." if full else "")
 
 
 def database(settings: Settings) -> Finding:
@@ -144,8 +136,8 @@ def languages(settings: Settings, tier: str | None) -> Finding:
     missing = "; ".join(f"{each.name}: {each.problem}" for each in installed if each.problem)
     if tier == PYTHON_ONLY and present != "Python":
         detail = f"Python only: other languages need sandbox tier A. Installed: {present}"
-        return Finding("languages", Status.WARNING, detail, f"{TIER_REMEDY}.")
-    return Finding("languages", Status.GOOD, f"{present}. Not available: {missing}" if missing else present)
+        return judged("languages", detail, f"{TIER_REMEDY}.")
+    return judged("languages", f"{present}. Not available: {missing}" if missing else present)
 
 
 def engines() -> Finding:
@@ -156,7 +148,7 @@ def engines() -> Finding:
     present = "; ".join(f"{each.name} {each.version}" for each in engines if not each.problem)
     missing = "; ".join(f"{each.name}: {each.problem}" for each in engines if each.problem)
     detail = present or "none, which problems with an `image` need"
-    return Finding("container engines", Status.GOOD, f"{detail}. Not available: {missing}" if missing else detail)
+    return judged("container engines", f"{detail}. Not available: {missing}" if missing else detail)
 
 
 def _embedded_postgres() -> str:
@@ -202,10 +194,10 @@ def _check_tier(tier: str, settings: Settings) -> Finding:
 
 def _selected_tier(settings: Settings) -> tuple[Finding, str | None]:
     if settings.sandbox == UNSAFE:
-        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX."), UNSAFE
+        return judged("sandbox", UNSAFE_WARNING, "Unset SPECIATE_SANDBOX."), UNSAFE
     try:
         with closing(open_evaluator(settings.sandbox)) as evaluator:
-            return Finding("sandbox", Status.GOOD, f"candidates run in tier {evaluator.tier}"), evaluator.tier
+            return judged("sandbox", f"candidates run in tier {evaluator.tier}"), evaluator.tier
     except SpeciateError as error:
         return error_finding("sandbox", Status.BAD, error), None
 

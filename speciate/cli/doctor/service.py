@@ -11,7 +11,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from speciate import __version__
-from speciate.cli.doctor.findings import Finding, Status, error_finding, secret_key_finding
+from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, secret_key_finding
 from speciate.cli.providers import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
@@ -44,7 +44,7 @@ def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
         yield _api(client.url, str(ready.get("version", "")))
         for server in ("postgresql", "redis"):
             if server in ready:
-                yield Finding(server, Status.GOOD, f"responds to the service ({ready[server]})")
+                yield judged(server, f"responds to the service ({ready[server]})")
         yield from _clock(http)
         try:
             yield from _authenticated(client, http, tier)
@@ -66,8 +66,8 @@ def _authenticated(client: Client, http: httpx.Client, tier: str | None) -> Iter
 def _api(url: str, version: str) -> Finding:
     if version and version != __version__:
         detail = f"{url} is ready and runs Speciate {version}; this command is {__version__}"
-        return Finding("api", Status.WARNING, detail, "Install the same version on this machine.")
-    return Finding("api", Status.GOOD, f"{url} is ready")
+        return judged("api", detail, "Install the same version on this machine.")
+    return judged("api", f"{url} is ready")
 
 
 def _clock(http: httpx.Client) -> Iterator[Finding]:
@@ -80,11 +80,9 @@ def _clock(http: httpx.Client) -> Iterator[Finding]:
     skew = parsedate_to_datetime(response.headers["date"]).timestamp() + 0.5 - middle
     if abs(skew) > MAX_SKEW_S:
         detail = f"the service's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
-        yield Finding(
-            "clock", Status.WARNING, detail, "Synchronize both with NTP: token expiry and logs depend on the clock."
-        )
+        yield judged("clock", detail, "Synchronize both with NTP: token expiry and logs depend on the clock.")
     else:
-        yield Finding("clock", Status.GOOD, "the service and this machine agree")
+        yield judged("clock", "the service and this machine agree")
 
 
 def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
@@ -95,53 +93,43 @@ def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
         name = f"queue {queue.value}"
         if serving:
             slots = sum(worker.slots for worker in serving)
-            yield Finding(name, Status.GOOD, f"{', '.join(w.name for w in serving)}: {slots} slots")
+            yield judged(name, f"{', '.join(w.name for w in serving)}: {slots} slots")
         else:
             remedy = f"Start one: `celery -A workers.app worker -Q {queue.value}`. Runs wait until then."
             yield Finding(name, Status.BAD, "no worker consumes it", remedy)
     others = sorted({worker.version for worker in workers} - {__version__})
     if others:
         detail = f"workers run Speciate {', '.join(others)}; this command is {__version__}"
-        yield Finding("versions", Status.WARNING, detail, "Complete the upgrade.")
+        yield judged("versions", detail, "Complete the upgrade.")
 
 
 def _tiers(workers: tuple[WorkerProcess, ...], own: str | None) -> Iterator[Finding]:
     tiers = {worker.name: worker.tier for worker in workers if worker.tier}
     if not tiers:
         return
-    detail = ", ".join(f"{name}: {tier}" for name, tier in sorted(tiers.items()))
+    detail, remedy = ", ".join(f"{name}: {tier}" for name, tier in sorted(tiers.items())), ""
     if UNSAFE in tiers.values():
-        yield Finding(
-            "tiers", Status.WARNING, detail, "Unset SPECIATE_SANDBOX: tier unsafe does not contain candidates."
-        )
+        remedy = "Unset SPECIATE_SANDBOX: tier unsafe does not contain candidates."
     elif len(set(tiers.values())) > 1:
-        yield Finding(
-            "tiers",
-            Status.WARNING,
-            detail,
-            "Set SPECIATE_SANDBOX to one tier: results of different tiers are not comparable.",
-        )
+        remedy = "Set SPECIATE_SANDBOX to one tier: results of different tiers are not comparable."
     elif own == STRONGEST and own not in tiers.values():
         detail += f"; this machine can run tier {own}"
-        yield Finding("tiers", Status.WARNING, detail, "Restart `speciate up`: workers choose their tier at the start.")
-    else:
-        yield Finding("tiers", Status.GOOD, detail)
+        remedy = "Restart `speciate up`: workers choose their tier at the start."
+    yield judged("tiers", detail, remedy)
 
 
 def _languages(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
     for worker in workers:
         if Queue.EVALUATE.value in worker.queues:
-            detail = ", ".join(
-                ["Python", *sorted(worker.languages), *sorted(IMAGE_CAPABILITIES.intersection(worker.tools))]
-            )
-            yield Finding("languages of workers", Status.GOOD, f"{worker.name}: {detail}")
+            further = [*sorted(worker.languages), *sorted(IMAGE_CAPABILITIES.intersection(worker.tools))]
+            yield judged("languages of workers", f"{worker.name}: {', '.join(['Python', *further])}")
 
 
 def _work(http: httpx.Client) -> Iterator[Finding]:
     response = http.get("/metrics")
     if response.status_code != httpx.codes.OK:
         remedy = "Use a token that may read the whole installation."
-        yield Finding("metrics", Status.WARNING, f"/metrics returns status {response.status_code}", remedy)
+        yield judged("metrics", f"/metrics returns status {response.status_code}", remedy)
         return
     families = text_string_to_metric_families(response.text)
     samples = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
@@ -164,9 +152,9 @@ def _queues(samples: Samples) -> Finding:
     if age > (_MAX_LEARN_WAIT_S if kind == Queue.LEARN else MAX_WAIT_S):
         detail = f"{kind} work has been waiting for {age:.0f} s"
         remedy = "Add workers for its queue, or check the logs of the current ones."
-        return Finding("work", Status.WARNING, detail, _LEARN_REMEDY if kind == Queue.LEARN else remedy)
+        return judged("work", detail, _LEARN_REMEDY if kind == Queue.LEARN else remedy)
     waits = f", the oldest ({kind}) for {age:.0f} s" if age else ""
-    return Finding("work", Status.GOOD, f"{units:.0f} units ready or leased{waits}")
+    return judged("work", f"{units:.0f} units ready or leased{waits}")
 
 
 def _reconciler(samples: Samples) -> Finding:
@@ -176,8 +164,8 @@ def _reconciler(samples: Samples) -> Finding:
         detail = "has never run" if age is None else f"last ran {age:.0f} s ago"
         return Finding("reconciler", Status.BAD, detail, remedy)
     if overdue:
-        return Finding("reconciler", Status.WARNING, f"{overdue:.0f} expired leases not returned to the queue", remedy)
-    return Finding("reconciler", Status.GOOD, "running, no overdue leases")
+        return judged("reconciler", f"{overdue:.0f} expired leases not returned to the queue", remedy)
+    return judged("reconciler", "running, no overdue leases")
 
 
 def _runs(samples: Samples) -> Finding:
@@ -185,13 +173,9 @@ def _runs(samples: Samples) -> Finding:
     alarmed = samples.get(("speciate_runs_alarmed", ()), 0)
     if stalled or alarmed:
         detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm because most candidates fail"
-        return Finding(
-            "runs",
-            Status.WARNING,
-            detail,
-            "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`.",
-        )
-    return Finding("runs", Status.GOOD, "none stalled, no alarms")
+        remedy = "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`."
+        return judged("runs", detail, remedy)
+    return judged("runs", "none stalled, no alarms")
 
 
 def _secrets(samples: Samples) -> Iterator[Finding]:
@@ -206,4 +190,4 @@ def _policy(client: Client, slug: str) -> Finding:
         answer = client.policies.ping(slug)
     except SpeciateError as error:
         return error_finding(f"policy {slug}", Status.WARNING, error)
-    return Finding(f"policy {slug}", Status.GOOD, contact(answer))
+    return judged(f"policy {slug}", contact(answer))

@@ -195,10 +195,8 @@ def show(
     """Show a problem version."""
     with client(ctx) as service:
         version = service.problems.get(name)
-    if as_json:
-        output.print_json(version)
-    else:
-        _show(version)
+    output.exit_with_json(version, as_json=as_json)
+    _show(version)
 
 
 @command(app, "prompt", "speciate problems prompt ./my-problem", "speciate problems prompt sorting@2")

@@ -14,10 +14,7 @@ from speciate.compat import FORMATS, Choice, read_directory
 from speciate.domain.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from speciate.client import Client
-    from speciate.compat.draft import Draft
     from speciate.schema.problems import ProblemSet
 
 IMPORT_EXAMPLES: Final = examples(
@@ -147,22 +144,20 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        _convert_directory(
-            read_directory(kind, Path(name), Choice(program, evaluator, include=tuple(include or ()))),
-            Path(name),
-            Path(into) if into else None,
-            image=image,
-            anyway=anyway,
-            as_json=as_json,
-            rewards={"maximize": maximize or (), "minimize": minimize or (), "targets": target or ()},
-            adjustments={
-                "slug": slug,
-                "wall_s": wall_s,
-                "memory_mb": memory_mb,
-                "limits": limits or (),
-                "requirements": requirement or (),
-            },
-        )
+        from speciate.cli.problems.check import evaluate_seed
+        from speciate.cli.problems.conversion import in_image, print_converted
+        from speciate.compat.conversion import adjusted, convert
+        from speciate.problems.writing import write
+
+        draft = read_directory(kind, Path(name), Choice(program, evaluator, include=tuple(include or ())))
+        more = {"limits": limits or (), "requirements": requirement or ()}
+        draft = adjusted(draft, slug=slug, wall_s=wall_s, memory_mb=memory_mb, **more)
+        draft, anyway = in_image(draft, Path(name), image, anyway=anyway)
+        rewards: dict[str, Any] = {"maximize": maximize or (), "minimize": minimize or (), "targets": target or ()}
+        converted = convert(draft, evaluate_seed, **rewards, anyway=anyway)
+        folder = Path(into or f"{draft.slug}-problem")
+        files = write(converted.files, folder, remedy="Name a new directory with --into.")
+        print_converted(converted, files, as_json=as_json)
         return
     options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
     if any((*options, include)):
@@ -176,29 +171,6 @@ def import_command(
     many = output.pluralize(len(created.problems), "problem")
     line = f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}"
     output.print_result(created, line, as_json=as_json)
-
-
-def _convert_directory(
-    draft: Draft,
-    folder: Path,
-    into: Path | None,
-    *,
-    image: str | None,
-    anyway: bool,
-    as_json: bool,
-    rewards: Mapping[str, Any],
-    adjustments: Mapping[str, Any],
-) -> None:
-    from speciate.cli.problems.check import evaluate_seed
-    from speciate.cli.problems.conversion import in_image, print_converted
-    from speciate.compat.conversion import adjusted, convert
-    from speciate.problems.writing import write
-
-    draft, anyway = in_image(adjusted(draft, **adjustments), folder, image, anyway=anyway)
-    converted = convert(draft, evaluate_seed, **rewards, anyway=anyway)
-    into = into or Path(f"{draft.slug}-problem")
-    files = write(converted.files, into, remedy="Name a new directory with --into.")
-    print_converted(converted, files, as_json=as_json)
 
 
 def import_task(

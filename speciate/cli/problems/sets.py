@@ -98,8 +98,6 @@ def show(
     """List the problems of a set in order."""
     with client(ctx) as service:
         problem_set = service.problem_sets.get(name)
-    if as_json:
-        output.print_json(problem_set)
-        return
+    output.exit_with_json(problem_set, as_json=as_json)
     rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in problem_set.problems]
     output.print_table(("problem", "kind", "title"), rows, empty="The set is empty.")

@@ -119,9 +119,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         run = service.runs.get(run_id)
         reached = [] if as_json else list(run.unlocks())
         best = [] if as_json else best_fields(run)
-    if as_json:
-        output.print_json(run.record)
-        return
+    output.exit_with_json(run.record, as_json=as_json)
     _print_run(run.record, best)
     output.print_diagnosis(run.record)
     if run.record.estimate is not None:
@@ -258,10 +256,8 @@ def label(
     with client(ctx) as service:
         run = service.runs.get(run_id)
         record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
-    if as_json:
-        output.print_json(record)
-    else:
-        output.print_fields((("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note)))
+    output.exit_with_json(record, as_json=as_json)
+    output.print_fields((("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note)))
 
 
 @command(app, "cancel", "speciate runs cancel RUN")
