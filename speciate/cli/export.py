@@ -18,23 +18,14 @@ _CHUNK_ROWS: Final = 10_000
 
 
 def write_records(path: Path, kind: str, model: type[Record], records: Iterable[Record]) -> None:
-    """Write records of one model as a table, replacing an existing file atomically.
-
-    Raises:
-        ConfigurationError: Parquet is requested and pyarrow is not installed.
-        ConflictError: The file cannot be written.
-    """
+    """Write records of one model as a table, replacing an existing file atomically."""
     with replaced_file(path) as part:
         WRITERS[kind](part, model, iter(records))
 
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same directory that replaces ``path`` at the end.
-
-    Raises:
-        ConflictError: The file cannot be written.
-    """
+    """Yield a temporary path in the same directory that replaces ``path`` at the end."""
     part = path.with_name(path.name + ".part")
     try:
         yield part

@@ -67,12 +67,7 @@ FORMATS: Final = (*REPORTS, "jsonl", "parquet")
 
 
 def write(service: Client, name: str, path: Path, kind: str) -> None:
-    """Write the report of a tournament or all its runs, replacing an existing file atomically.
-
-    Raises:
-        ConfigurationError: The format is Parquet and pyarrow is not installed.
-        ConflictError: The file cannot be written.
-    """
+    """Write the report of a tournament or all its runs, replacing an existing file atomically."""
     if kind in REPORTS:
         text = REPORTS[kind](service.tournaments.report(name))
         with replaced_file(path) as part:

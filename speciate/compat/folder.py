@@ -153,11 +153,7 @@ def path_within(folder: Path, path: str, option: str) -> str:
 
 
 def read_plain(folder: Path, name: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UnreadableError: It is not a regular text file, or it is too large.
-    """
+    """Return the text of a file; ``UnreadableError`` if it is not a regular text file, or too large."""
     _require_plain(folder, name)
     try:
         return read_sibling(folder, name)

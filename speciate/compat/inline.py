@@ -180,11 +180,7 @@ def _file(path: Path | str, what: str) -> Path:
 
 
 def _system_of(script: Path) -> str:
-    """Return whose contract an evaluator follows.
-
-    Raises:
-        InvalidInputError: It is not Python, or follows none.
-    """
+    """Return whose contract an evaluator follows; ``InvalidInputError`` if it is not Python, or follows none."""
     try:
         text = read_plain(script.parent, script.name)
     except UnreadableError as error:

@@ -112,11 +112,7 @@ def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings,
 
 
 def _values_in(text: str) -> dict[str, Any]:
-    """Return the values of a YAML text.
-
-    Raises:
-        UnreadableError: The text is not valid YAML, is not a table, or could expand to gigabytes.
-    """
+    """Return the values of a YAML text; ``UnreadableError`` if it is no table, or could expand to gigabytes."""
     import yaml
 
     if len(text) > _MAX_CONFIG_CHARS:

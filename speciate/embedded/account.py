@@ -33,11 +33,9 @@ class ServerAccount:
 
 
 def server_account() -> ServerAccount | None:
-    """Return the account to switch to, or None when the invoking user runs everything.
+    """Return the account to switch to, or None when the invoking user, who is not root, runs everything.
 
-    Raises:
-        EmbeddedServerError: If the user is root and the account (`nobody`, or the value of `SPECIATE_POSTGRES_USER`)
-            does not exist or is root itself.
+    It is `nobody`, or the value of `SPECIATE_POSTGRES_USER`.
     """
     if os.geteuid() != 0:
         return None

@@ -32,12 +32,9 @@ class DataDirectoryLock:
         return self._fd
 
     def acquire(self, *, timeout_s: float) -> str | None:
-        """Acquire the lock, waiting only for servers whose parent process has ended; return the previous runtime
-        directory.
+        """Acquire the lock, and return the previous runtime directory.
 
-        Raises:
-            DataDirectoryBusyError: If a living process holds the directory, or the servers of an ended one still run
-                after `timeout_s`.
+        Raise `DataDirectoryBusyError` if a living process holds it, or servers of an ended one still after `timeout_s`.
         """
         fd = os.open(self._data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -87,8 +84,7 @@ class DataDirectoryLock:
 def shared_runtime_dir(data_dir: Path) -> Path | None:
     """Return the runtime directory of a shared PostgreSQL; None if no server runs.
 
-    Raises:
-        DataDirectoryBusyError: A service holds the directory.
+    If a service holds the directory, raise `DataDirectoryBusyError`.
     """
     lock = DataDirectoryLock(data_dir)
     try:

@@ -28,12 +28,7 @@ class SharedPostgres:
         self._servers: EmbeddedServers | None = None
 
     def start(self) -> str:
-        """Return the address of the database.
-
-        Raises:
-            DataDirectoryBusyError: A service uses the data directory.
-            EmbeddedServerError: The server does not start.
-        """
+        """Return the address of the database; `DataDirectoryBusyError` if a service uses the data directory."""
         data_dir = placement.make_data_dir(self._data_dir)
         users = data_dir / "users.lock"
         try:

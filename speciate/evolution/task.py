@@ -75,12 +75,7 @@ class Evolution:
 def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
-    """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed.
-
-    Raises:
-        InvalidInputError: The program, the evaluator or an option does not work; says what, where and what to do.
-        SpeciateError: A policy, the sandbox or PostgreSQL does not work.
-    """
+    """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed."""
     spec = _spec_of(task)
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]

@@ -22,11 +22,7 @@ _LINE_WIDTH: Final = 110
 
 
 def write(texts: Mapping[str, str], folder: Path, *, remedy: str = "Name a new directory.") -> list[Path]:
-    """Write the files of a problem into a new or empty directory and return their paths.
-
-    Raises:
-        ConflictError: The directory is not empty, or cannot be written.
-    """
+    """Write the files of a problem into a new or empty directory, else raise ``ConflictError``; return their paths."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

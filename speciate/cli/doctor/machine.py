@@ -115,11 +115,7 @@ def cache(settings: Settings) -> Finding:
 
 
 def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
-    """Check the kernel features, attack every sandbox tier, and select the tier that candidates run in.
-
-    Returns:
-        The findings, and the selected tier; None if there is none.
-    """
+    """Check kernel features and sandbox tiers by attacks; return also the tier that candidates run in, if any."""
     findings = [Finding("kernel", Status.GOOD, kernel_features())]
     findings += [_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE]
     finding, tier = _selected_tier(settings)

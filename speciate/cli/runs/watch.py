@@ -42,12 +42,7 @@ _STYLES: Final[dict[RunState, str]] = {
 def watch_run(
     service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool, tracker: Tracker | None = None
 ) -> ExitCode:
-    """Show a run until it ends or is paused, then its best candidate, and write the program.
-
-    Returns:
-        ``OK`` if the run completed with a confirmed unlock, ``NOT_UNLOCKED`` if it completed without one, ``PAUSED``
-        if it is paused, ``FAILED`` if it has no result, failed or was cancelled.
-    """
+    """Show a run until it ends or is paused, then its best candidate, and write the program."""
     if out is not None:
         require_free(out, run.id)
     note = note_on_interrupt("run", run.id, in_process=service.in_process)

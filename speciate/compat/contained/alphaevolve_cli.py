@@ -17,13 +17,7 @@ _FOLDER = "--program-dir"
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the scores of a program by metric, and the evaluator's insights by label.
 
-    Args:
-        program_path: Path of the program.
-        options: ``evaluator``: path of the script.
-            ``seed``: name of the initial program, under which ``--program-dir`` holds a candidate.
-
-    Raises:
-        RuntimeError: The evaluator wrote no result, or no score.
+    The option ``seed`` is the name of the initial program, under which ``--program-dir`` holds a candidate.
     """
     script = options.get("evaluator", "evaluator.py")
     sys.path.insert(0, str(Path(script).parent.absolute()))

@@ -28,11 +28,7 @@ class Result:
 
 
 def evaluate(program_path: str) -> Result:
-    """Return the numbers that the evaluator measured, with a value for every name in ``WORST``.
-
-    Raises:
-        ValueError: The evaluator measured none.
-    """
+    """Return the numbers that the evaluator measured, with a value for every name in ``WORST``."""
     folder = os.path.dirname(program_path)  # noqa: PTH120  # an import of pathlib for one name, in every evaluation
     if OPTIONS.get("writes_beside"):
         folder = _copied(folder)

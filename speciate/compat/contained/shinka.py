@@ -21,11 +21,7 @@ _KEPT: dict[str, Any] = {}
 
 
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``combined_score``, ``correct`` and the public metrics of a program, and its text feedback.
-
-    Raises:
-        RuntimeError: The script ended without reporting whether the program is correct.
-    """
+    """Return ``combined_score``, ``correct`` and the public metrics of a program, and its text feedback."""
     core = ModuleType("shinka.core")
     vars(core).update(run_shinka_eval=run_shinka_eval, save_json_results=save_json_results)
     package = ModuleType("shinka")
