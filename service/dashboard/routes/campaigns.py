@@ -1,13 +1,12 @@
-"""Pages of campaigns: the form, the list, the progress of the problems, decisions and results, and the actions."""
+"""Pages of campaigns: the form, the progress of the problems, and decisions with their results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from anyio import to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.dashboard.charts import Chart
@@ -15,19 +14,8 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
 from service.dashboard.forms import FormDep, idempotency_key, require_confirmation
-from service.dashboard.live import LivePart, Seen
 from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes, strategies
-from service.dashboard.pages import fragment, page
-from service.dashboard.parameters import Text
-from service.dashboard.routes.declarations import (
-    MAX_REASON_LENGTH,
-    PAGE_SIZE,
-    chart_named,
-    goal_of,
-    list_page,
-    shown_charts,
-)
-from service.dashboard.routes.figures import Figure, add_figure_routes
+from service.dashboard.routes.declarations import add_declaration_routes
 from speciate.domain.campaign import MAX_SLICES, Campaign, waits_for_grant
 from speciate.domain.errors import SpeciateError
 from speciate.runs.declarations import pin_campaign
@@ -37,7 +25,6 @@ router = APIRouter(include_in_schema=False, prefix="/campaigns")
 
 _MAX_DECISIONS: Final = 40
 _MAX_PROBLEMS: Final = 300
-
 
 FORM: Final = ModelForm(
     path="/campaigns",
@@ -66,62 +53,12 @@ def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -
     return RedirectResponse(f"/campaigns/{store.get(declared_id).slug}", 303)
 
 
-@router.get("")
-def list_campaigns(request: Request, dashboard: DashboardDep, cursor: Text = "") -> Response:
-    records = dashboard.stores.campaigns.list(limit=PAGE_SIZE, cursor=cursor or None)
-    return list_page(request, "campaign", records)
-
-
-@router.get("/{name}")
-def show_campaign(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    record = dashboard.stores.campaigns.get(name)
-    return page(
-        request,
-        "campaign.html",
-        record=record,
-        charts=shown_charts(_charts(dashboard, record), record),
-        revision=_revision(record),
-        **_context(dashboard, record),
-    )
-
-
-@router.get("/{name}/live")
-async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    # An unknown name is rejected before the response begins.
-    await to_thread.run_sync(dashboard.stores.campaigns.get, name)
-
-    def part() -> LivePart:
-        record = dashboard.stores.campaigns.get(name)
-        html = fragment("campaign_live.html", record=record, **_context(dashboard, record))
-        return LivePart(html, _revision(record), final=record.state.ended)
-
-    return dashboard.watch(f"campaign {name}", part, seen)
-
-
-@router.post("/{name}/{verb}")
-def move_campaign(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
-    goal, record = goal_of(verb, "campaign"), dashboard.stores.campaigns.get(name)
-    dashboard.stores.campaigns.move(record.id, goal, form.text("reason")[:MAX_REASON_LENGTH] or None)
-    return RedirectResponse(f"/campaigns/{record.slug}", 303)
-
-
-def _figure(name: str, chart: str, dashboard: DashboardDep) -> Figure:
-    record = dashboard.stores.campaigns.get(name)
-    key = ("campaign", record.id, _revision(record), chart)
-    return Figure(
-        key, lambda: chart_named(_charts(dashboard, record), "campaign", chart), f"campaign-{record.slug}-{chart}"
-    )
-
-
-add_figure_routes(router, "/{name}/figures/{chart}", _figure)
-
-
 def _revision(record: CampaignRecord) -> str:
     """Return a text that changes with the data of the figures: the decisions and their results."""
     return f"{record.state}-{record.slices}-{record.spent}-{record.unlocked}"
 
 
-def _context(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Any]:
+def _context(dashboard: DashboardContext, record: CampaignRecord, _: str) -> dict[str, Any]:
     problems = sorted(record.problems, key=lambda p: (-p.chance, -p.spent, p.problem))
     return {
         "problems": problems[:_MAX_PROBLEMS],
@@ -131,10 +68,13 @@ def _context(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, A
     }
 
 
-def _charts(dashboard: DashboardContext, record: CampaignRecord) -> Sequence[Chart]:
+def _charts(dashboard: DashboardContext, record: CampaignRecord, _: bool) -> Sequence[Chart]:
     slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
     charts = [allocation_chart(slices), campaign_progress_chart(slices)]
     if record.declaration.shares_learner:
         steps = dashboard.stores.campaigns.learning_steps(record.id)
         charts += [learning_chart(name, steps) for name in LEARNING_CHARTS]
     return charts
+
+
+add_declaration_routes(router, "campaign", lambda stores: stores.campaigns, _revision, _context, _charts)

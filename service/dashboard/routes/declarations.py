@@ -1,42 +1,92 @@
-"""What the pages of tournaments and campaigns share: lists, the choice of a figure, and the actions."""
+"""The pages and actions that tournaments and campaigns share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fastapi import Request, Response
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart
-from service.dashboard.pages import address, page
-from speciate.domain.declaration import VERBS, DeclarationState
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.forms import FormDep
+from service.dashboard.live import LivePart, Seen
+from service.dashboard.pages import address, fragment, page
+from service.dashboard.parameters import Text, Word
+from service.dashboard.routes.figures import Figure, add_figure_routes
+from speciate.domain.declaration import VERBS
 from speciate.domain.errors import NotFoundError
-from speciate.schema.base import Page
-from speciate.schema.declarations import DeclarationRecord
+from speciate.storage.declarations.store import DeclarationStore
+from speciate.storage.stores import Stores
 
-PAGE_SIZE: Final = 60
-MAX_REASON_LENGTH: Final = 2000
-
-
-def list_page(request: Request, kind: str, records: Page[Any]) -> Response:
-    older = records.next_cursor and address(f"/{kind}s", cursor=records.next_cursor)
-    return page(request, f"{kind}s.html", records=records.items, older=older)
+_LIMIT: Final = 60
+_MAX_REASON_LENGTH: Final = 2000
 
 
-def shown_charts(charts: Sequence[Chart], record: DeclarationRecord[Any]) -> list[Chart]:
-    """Leave out empty charts of ended declarations; a running one may soon fill them."""
-    return [chart for chart in charts if not (chart.empty and record.state.ended)]
+def add_declaration_routes(
+    router: APIRouter,
+    kind: str,
+    store_of: Callable[[Stores], DeclarationStore[Any, Any]],
+    revision_of: Callable[[Any], str],
+    context_of: Callable[[DashboardContext, Any, str], dict[str, Any]],
+    charts_of: Callable[[DashboardContext, Any, bool], Sequence[Chart]],
+) -> None:
+    """Add list, page, live part, figures, and the actions of one kind of declaration.
 
+    Args:
+        router: Its routes so far are matched first.
+        kind: ``tournament`` or ``campaign``.
+        store_of: Return the store of the kind.
+        revision_of: Return a text that changes with the data of a record's figures.
+        context_of: Return the template values of a tab.
+        charts_of: Return the charts, on request for a narrow screen.
+    """
 
-def chart_named(charts: Sequence[Chart], kind: str, name: str) -> Chart:
-    by_name = {chart.name: chart for chart in charts}
-    if name not in by_name:
-        raise NotFoundError(f"a {kind} has no figure {name[:60]!r}.", remedy=f"It has {', '.join(by_name)}.")
-    return by_name[name]
+    @router.get("")
+    def list_records(request: Request, dashboard: DashboardDep, cursor: Text = "") -> Response:
+        records = store_of(dashboard.stores).list(limit=_LIMIT, cursor=cursor or None)
+        older = records.next_cursor and address(f"/{kind}s", cursor=records.next_cursor)
+        return page(request, f"{kind}s.html", records=records.items, older=older)
 
+    @router.get("/{name}")
+    def show(request: Request, name: str, dashboard: DashboardDep, tab: Word = "") -> Response:
+        record = store_of(dashboard.stores).get(name)
+        context = {"record": record, "revision": revision_of(record), **context_of(dashboard, record, tab)}
+        # A running declaration may soon fill an empty chart.
+        charts = [chart for chart in charts_of(dashboard, record, False) if not (chart.empty and record.state.ended)]
+        return page(request, f"{kind}.html", charts=charts, **context)
 
-def goal_of(verb: str, kind: str) -> DeclarationState:
-    """Return the state that a button leads to; raises ``NotFoundError`` for an unknown verb."""
-    if verb not in VERBS:
-        raise NotFoundError(f"{verb[:40]!r} is not an action of a {kind}: expected {', '.join(VERBS)}.")
-    return VERBS[verb]
+    @router.get("/{name}/live")
+    async def watch(name: str, dashboard: DashboardDep, tab: Word = "", seen: Seen = "") -> StreamingResponse:
+        def part() -> LivePart:
+            record = store_of(dashboard.stores).get(name)
+            html = fragment(f"{kind}_live.html", record=record, **context_of(dashboard, record, tab))
+            return LivePart(html, revision_of(record), final=record.state.ended)
+
+        # An unknown name is rejected before the response begins.
+        await to_thread.run_sync(store_of(dashboard.stores).get, name)
+        return dashboard.watch(f"{kind} {name} {tab}", part, seen)
+
+    @router.post("/{name}/{verb}")
+    def move(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
+        if verb not in VERBS:
+            raise NotFoundError(f"{verb[:40]!r} is not an action of a {kind}: expected {', '.join(VERBS)}.")
+        store = store_of(dashboard.stores)
+        record = store.get(name)
+        store.move(record.id, VERBS[verb], form.text("reason")[:_MAX_REASON_LENGTH] or None)
+        return RedirectResponse(f"/{kind}s/{record.slug}", 303)
+
+    def figure(name: str, chart: str, dashboard: DashboardDep, narrow: bool = False) -> Figure:
+        record = store_of(dashboard.stores).get(name)
+
+        def draw() -> Chart:
+            charts = {each.name: each for each in charts_of(dashboard, record, narrow)}
+            if chart not in charts:
+                raise NotFoundError(f"a {kind} has no figure {chart[:60]!r}.", remedy=f"It has {', '.join(charts)}.")
+            return charts[chart]
+
+        return Figure((kind, record.id, revision_of(record), chart, narrow), draw, f"{kind}-{record.slug}-{chart}")
+
+    add_figure_routes(router, "/{name}/figures/{chart}", figure)

@@ -46,22 +46,17 @@ async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") 
 
 
 @router.post("/{run_id}/pause")
-def pause(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
+@router.post("/{run_id}/cancel")
+def stop(request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
     stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
-    stores.signals.committed(stores.runs.pause(run_id, reason))
+    stop_run = stores.runs.pause if request.url.path.endswith("/pause") else stores.runs.cancel
+    stores.signals.committed(stop_run(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/resume", dependencies=[SubmittedForm])
 def resume(run_id: RunIdDep, dashboard: DashboardDep) -> Response:
     dashboard.stores.signals.committed(dashboard.stores.runs.resume(run_id))
-    return RedirectResponse(f"/runs/{run_id}", 303)
-
-
-@router.post("/{run_id}/cancel")
-def cancel(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
-    stores.signals.committed(stores.runs.cancel(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 

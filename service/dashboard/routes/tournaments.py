@@ -1,4 +1,4 @@
-"""Pages of tournaments: the form, the list, the report, two entrants side by side, and the actions."""
+"""Pages of tournaments: the form, the report, and two entrants side by side."""
 
 from __future__ import annotations
 
@@ -6,29 +6,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from anyio import to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse
 from pydantic import Field, ValidationError, create_model
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.tournament import differences_chart, reach_chart
 from service.dashboard.forms import FormDep, idempotency_key
-from service.dashboard.live import LivePart, Seen
 from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes
-from service.dashboard.pages import fragment, page
-from service.dashboard.parameters import Text, Word
+from service.dashboard.pages import page
+from service.dashboard.parameters import Word
 from service.dashboard.policy_pairs import COMPARED, compared
-from service.dashboard.routes.declarations import (
-    MAX_REASON_LENGTH,
-    PAGE_SIZE,
-    chart_named,
-    goal_of,
-    list_page,
-    shown_charts,
-)
-from service.dashboard.routes.figures import Figure, add_figure_routes
+from service.dashboard.routes.declarations import add_declaration_routes
 from service.dashboard.tournament_plan import plan_tournament
 from speciate.domain.entrant import Named
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
@@ -128,31 +118,6 @@ def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
     return {**declared, **entered, "seeds": [*range(setup.seeds)]}
 
 
-@router.get("")
-def list_tournaments(request: Request, dashboard: DashboardDep, cursor: Text = "") -> Response:
-    records = dashboard.stores.tournaments.list(limit=PAGE_SIZE, cursor=cursor or None)
-    return list_page(request, "tournament", records)
-
-
-@router.get("/{name}")
-def show_tournament(request: Request, name: str, dashboard: DashboardDep, tab: Word = "") -> Response:
-    record = dashboard.stores.tournaments.get(name)
-    return page(request, "tournament.html", **_context(dashboard, record, tab), revision=_revision(record))
-
-
-@router.get("/{name}/live")
-async def watch_tournament(name: str, dashboard: DashboardDep, tab: Word = "", seen: Seen = "") -> StreamingResponse:
-    # An unknown name is rejected before the response begins.
-    await to_thread.run_sync(dashboard.stores.tournaments.get, name)
-
-    def part() -> LivePart:
-        record = dashboard.stores.tournaments.get(name)
-        html = fragment("tournament_live.html", **_context(dashboard, record, tab))
-        return LivePart(html, _revision(record), final=record.state.ended)
-
-    return dashboard.watch(f"tournament {name} {tab}", part, seen)
-
-
 @router.get("/{name}/pair")
 def show_pair(request: Request, name: str, dashboard: DashboardDep, a: Word = "", b: Word = "") -> Response:
     """Show two entrants side by side whose comparison is declared."""
@@ -185,26 +150,6 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 
 
-@router.post("/{name}/{verb}")
-def move_tournament(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
-    goal, record = goal_of(verb, "tournament"), dashboard.stores.tournaments.get(name)
-    dashboard.stores.tournaments.move(record.id, goal, form.text("reason")[:MAX_REASON_LENGTH] or None)
-    return RedirectResponse(f"/tournaments/{record.slug}", 303)
-
-
-def _figure(name: str, chart: str, dashboard: DashboardDep, narrow: bool = False) -> Figure:
-    record = dashboard.stores.tournaments.get(name)
-    key = ("tournament", record.id, _revision(record), chart, narrow)
-    return Figure(
-        key,
-        lambda: chart_named(_charts(dashboard, record, narrow=narrow), "tournament", chart),
-        f"tournament-{record.slug}-{chart}",
-    )
-
-
-add_figure_routes(router, "/{name}/figures/{chart}", _figure)
-
-
 def _revision(record: TournamentRecord) -> str:
     """Return a text that changes with the data of the figures, when a run ends."""
     return f"{record.state}-{record.ended}-{len(record.amendments)}"
@@ -215,7 +160,6 @@ def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) ->
     tab_of = {key: name for name, keys in _TABS.items() for key in keys}
     all_sections = [section for section in sections(report) if tab_of.get(section.key, _REST) == tab]
     return {
-        "record": record,
         "tabs": ("", *_TABS),
         "tab": tab,
         "conclusion": conclusion(report),
@@ -224,12 +168,12 @@ def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) ->
         "method_verdicts": [(verdict(c), c) for c in report.standings.methods],
         "power": methods_power(record.declaration) or problems_power(record.declaration),
         "sections": all_sections if tab else short_sections(report),
-        "charts": [chart for chart in shown_charts(_charts(dashboard, record), record) if _CHARTS[chart.name] == tab],
+        "chart_tabs": _CHARTS,
         "most": MAX_ROWS,
     }
 
 
-def _charts(dashboard: DashboardContext, record: TournamentRecord, *, narrow: bool = False) -> Sequence[Chart]:
+def _charts(dashboard: DashboardContext, record: TournamentRecord, narrow: bool) -> Sequence[Chart]:
     report = dashboard.report(record)
     metric = report.standings.metric.replace("_", " ")
     return (
@@ -246,3 +190,6 @@ def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple
         group = compared(*(row.successes[i] if row.runs[i] else None for i in (a, b)))
         groups[group].append((row.problem, *(f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))))
     return groups
+
+
+add_declaration_routes(router, "tournament", lambda stores: stores.tournaments, _revision, _context, _charts)

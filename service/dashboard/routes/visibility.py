@@ -31,18 +31,11 @@ def _change_run(change: VisibilityChange) -> Callable[..., Response]:
     return endpoint
 
 
-def _change_problem(change: VisibilityChange) -> Callable[..., Response]:
+def _change_version(kind: str, change: VisibilityChange) -> Callable[..., Response]:
     def endpoint(name: NameInPath, form: FormDep, dashboard: DashboardDep) -> Response:
-        dashboard.stores.catalog.change_problem(name, change)
-        return _back(form, address(f"/problems/{name}"))
-
-    return endpoint
-
-
-def _change_policy(change: VisibilityChange) -> Callable[..., Response]:
-    def endpoint(name: NameInPath, form: FormDep, dashboard: DashboardDep) -> Response:
-        dashboard.stores.catalog.change_policy(name, change)
-        return _back(form, address(f"/policies/{name}"))
+        catalog = dashboard.stores.catalog
+        (catalog.change_problem if kind == "problems" else catalog.change_policy)(name, change)
+        return _back(form, address(f"/{kind}/{name}"))
 
     return endpoint
 
@@ -54,5 +47,5 @@ def _back(form: Form, item: str) -> Response:
 
 for _change in VisibilityChange:
     router.post(f"/runs/{{run_id}}/{_change.value}")(_change_run(_change))
-    router.post(f"/problems/{{name}}/{_change.value}")(_change_problem(_change))
-    router.post(f"/policies/{{name}}/{_change.value}")(_change_policy(_change))
+    for _kind in ("problems", "policies"):
+        router.post(f"/{_kind}/{{name}}/{_change.value}")(_change_version(_kind, _change))
