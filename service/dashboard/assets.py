@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import threading
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -16,7 +15,6 @@ from fastapi import APIRouter, Request, Response
 from speciate.domain.errors import NotFoundError
 
 _STATIC: Final = resources.files(__package__) / "static"
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        with _lock:  # so that concurrent requests compress it once
-            return gzip.compress(self.content, 9 if len(self.content) < 1 << 20 else 6, mtime=0)
+        return gzip.compress(self.content, 9 if len(self.content) < 1 << 20 else 6, mtime=0)
 
     @cached_property
     def path(self) -> str:
@@ -76,6 +73,5 @@ def get_asset(digest: str, name: str, request: Request) -> Response:
 
 
 def warm() -> None:
-    """Read and compress all files."""
     for asset in _ASSETS.values():
         _ = asset.path, asset.compressed

@@ -71,7 +71,6 @@ class Chart:
         return not self.data
 
     def spec(self) -> dict[str, Any]:
-        """Return the figure as the browser receives it."""
         layout, log, beyond = scaled(self.data, self.layout, self.extents)
         return {
             "data": to_json(self.data),
@@ -133,7 +132,6 @@ def bars(x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
 
 
 def series_marker(rank: int, size: int) -> dict[str, Any]:
-    """Return the colour and symbol of series ``rank``."""
     return {"size": size, "color": SERIES[rank % len(SERIES)], "symbol": SYMBOLS[rank % len(SYMBOLS)]}
 
 

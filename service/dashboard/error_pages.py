@@ -31,7 +31,8 @@ class ErrorPages:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(_API_PATHS) or not _accepts_html(scope):
+        html = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+        if not html or scope["path"].startswith(_API_PATHS):
             await self._app(scope, receive, send)
             return
         sender = _ErrorPageSender(scope, receive, send)
@@ -66,10 +67,6 @@ class _ErrorPageSender:
         response = page(Request(self._scope), "error.html", HTTPStatus(details["status"]), details=details)
         response.raw_headers.extend((name, value) for name, value in headers if name.lower() in _KEPT_HEADERS)
         await response(self._scope, self._receive, self._send)
-
-
-def _accepts_html(scope: Scope) -> bool:
-    return "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _has_problem_details(message: Message) -> bool:

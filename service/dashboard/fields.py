@@ -43,13 +43,9 @@ class Field:
     default: str = ""
     """Value that changes nothing, as text."""
     note: str = ""
-    """Hint below the field."""
     low: float | None = None
-    """Smallest number."""
     high: float | None = None
-    """Largest number."""
     choices: tuple[str, ...] = ()
-    """Possible values."""
     opens_model: bool = False
     """True for the first field of an optional nested model, which is left out while this field is empty."""
     required: bool = False
@@ -63,7 +59,6 @@ class Field:
 
     @property
     def changed(self) -> bool:
-        """True if the value is not the default."""
         return self.value.strip() != self.default
 
 
@@ -71,11 +66,7 @@ def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str])
     """Return the form fields of a model, with those of its nested models in their place.
 
     An optional nested model without a default is left out while its first field is empty.
-
-    Args:
-        model: The model.
-        prefix: Prefix of every field name.
-        values: Form values by field name; missing ones take the model's defaults.
+    ``prefix`` begins every field name; missing ``values`` are the model's defaults.
     """
     schema = model.model_json_schema()
     fields = [

@@ -120,14 +120,10 @@ class FormErrors:
     """The reasons for refusing a form."""
 
     title: str
-    """A few words."""
     message: str
-    """A sentence or two."""
     details: Sequence[FieldError] = ()
-    """Errors of single fields."""
 
     def for_field(self, name: str) -> str:
-        """Return the messages about a field, or the empty string."""
         return "; ".join(detail.message for detail in self.details if detail.where == name)
 
 
@@ -155,5 +151,4 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
 
 
 def idempotency_key(values: Mapping[str, str]) -> str | None:
-    """Return the key by which a form that is sent twice creates one object."""
     return f"form:{values['key'][:100]}" if values.get("key") else None

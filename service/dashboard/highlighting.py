@@ -72,7 +72,6 @@ def highlight_diff(diff: Diff, before: str, after: str, problem: Problem, limit:
 
 
 def _lines(text: str, problem: Problem) -> list[Markup]:
-    """Return the HTML of each line, that of a program of several files by their names."""
     if len(text) > MAX_CHARACTERS:
         return [escape(line) for line in text.split("\n")]
     deadline = time.thread_time() + _MAX_SECONDS

@@ -13,12 +13,10 @@ _OPENED: Final = "opened_"
 
 
 def parse_tags(text: str) -> list[str]:
-    """Return the tags in a text, separated by blanks or commas."""
     return [tag for tag in re.split(r"[\s,]+", storable(text)) if tag]
 
 
 def read_labels(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the form's labels as fields of ``Labels`` or ``Relabelling``, without missing ones."""
     labels: dict[str, Any] = {name: values[name] for name in ("name", "note") if name in values}
     return labels | {"tags": parse_tags(values["tags"])} if "tags" in values else labels
 

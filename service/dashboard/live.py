@@ -28,17 +28,11 @@ _THREADS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """The current state of a page's live part.
-
-    Attributes:
-        html: Rendered HTML.
-        revision: Changes when the data of the page's charts changes.
-        final: True if the part will not change again.
-    """
+    """The current state of a page's live part."""
 
     html: str
-    revision: str = ""
-    final: bool = False
+    revision: str = ""  # changes when the data of the page's charts changes
+    final: bool = False  # True if the part will not change again
 
 
 @dataclass(frozen=True, slots=True)

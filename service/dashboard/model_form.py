@@ -64,12 +64,11 @@ class PlugIns:
         return {key: value for key, value in values.items() if not key.startswith(f"{self.options}.")}
 
 
-def _strategy(name: str) -> PlugIn:
-    return PlugIn((STRATEGIES[name].__doc__ or "").strip().partition("\n")[0], STRATEGIES[name].Config)
-
-
 def strategies(default: str) -> PlugIns:
-    return PlugIns("strategy", "strategy_options", tuple(STRATEGIES), default, _strategy)
+    def plug_in(name: str) -> PlugIn:
+        return PlugIn((STRATEGIES[name].__doc__ or "").strip().partition("\n")[0], STRATEGIES[name].Config)
+
+    return PlugIns("strategy", "strategy_options", tuple(STRATEGIES), default, plug_in)
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,10 @@ class ModelForm:
     title: str
     button: str
     models: tuple[type[BaseModel], ...]
-    """Models with the fields."""
     first: tuple[str, ...]
     """Fields outside "Advanced", at most eight, besides those that a plug-in requires."""
     plug_ins: PlugIns | None = None
     omitted: frozenset[str] = frozenset()
-    """Fields that the form lacks."""
     choices: Mapping[str, tuple[str, ...]] | None = None
     """Values to choose from, by field."""
     notes: Mapping[str, str] | None = None
@@ -218,12 +215,7 @@ def add_form_routes(
     more: Callable[[Request], dict[str, Any]] = lambda _: {},
 ) -> None:
     """Add the pages of an empty form, and of one with the options of another plug-in.
-
-    Args:
-        router: Its prefix is the form's path.
-        form: The form.
-        prepare: Return the values of the form for those of the query.
-        more: Return further arguments of ``ModelForm.page``.
+    ``prepare`` returns the values of the form for those of the query, ``more`` further arguments of ``ModelForm.page``.
     """
 
     @router.get("/new")

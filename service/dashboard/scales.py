@@ -29,17 +29,11 @@ _PAD: Final = 0.06
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """The values along an axis.
+    """The values along an axis."""
 
-    Attributes:
-        values: All values that the axis shows, shape (n,).
-        sets_range: True for values that may set the range, shape (n,).
-        includes: Values that the range always includes.
-    """
-
-    values: FloatArray
-    sets_range: NDArray[np.bool_]
-    includes: tuple[float, ...] = ()
+    values: FloatArray  # all that the axis shows, shape (n,)
+    sets_range: NDArray[np.bool_]  # True for those that may set the range, shape (n,)
+    includes: tuple[float, ...] = ()  # values that the range always includes
 
     @property
     def over_decades(self) -> bool:

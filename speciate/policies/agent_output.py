@@ -25,7 +25,6 @@ class AgentOutput:
     """What an agent printed."""
 
     text: str = ""
-    """Its answer."""
     prompt: int | None = None
     """Prompt tokens of all its requests; None if it reports none."""
     completion: int | None = None

@@ -283,7 +283,6 @@ class Workspace:
             path.write_bytes(text.encode("utf-8", "replace"))
 
     def note(self) -> str:
-        """Return what a prompt says about the folder."""
         if not self._before:
             return "Your working directory is empty. Print the answer; nobody can answer questions."
         names = ", ".join(self._before)

@@ -63,9 +63,11 @@ class EndpointCheck:
             cards = self._cards()
             card = self._find(cards)
         if card is None:
+            provider = provider_at(self._policy.base_url or "")
+            load = f" (`{provider.load.format(model=self._model)}`)" if provider is not None and provider.load else ""
             raise EndpointMismatchError(
                 f"it serves {_names(cards, self._model)}, not {self._model!r}",
-                f"Correct the policy's model, or serve it under that name{self._load_command()}.",
+                f"Correct the policy's model, or serve it under that name{load}.",
             )
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)
@@ -95,10 +97,6 @@ class EndpointCheck:
         except (ValueError, RecursionError):
             return None
         return response if isinstance(response, dict) else None
-
-    def _load_command(self) -> str:
-        provider = provider_at(self._policy.base_url or "")
-        return f" (`{provider.load.format(model=self._model)}`)" if provider is not None and provider.load else ""
 
     def _cards(self) -> list[ModelCard]:
         status, body = self._endpoint.query("GET", "models", None)

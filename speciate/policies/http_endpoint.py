@@ -20,7 +20,7 @@ from speciate.policies.kind import ClientContext
 from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
 from speciate.policies.openai_wire import Reply, error_message
 from speciate.policies.providers import provider_at
-from speciate.policies.refusals import CREDIT_REMEDY, Refusal, explain_refusal
+from speciate.policies.refusals import CREDIT_REMEDY, explain_refusal
 from speciate.policies.retries import is_transient, retry_after_s
 from speciate.policies.usage import Billed
 from speciate.prompts.text import bounded, printable
@@ -69,7 +69,6 @@ class TransientError(Exception):
     message: str
     _: KW_ONLY
     retry_after_s: float | None = None
-    """Wait that the server requested."""
     elsewhere: bool = False
     """True if another server may answer the next attempt."""
     sent: bool = False
@@ -77,9 +76,7 @@ class TransientError(Exception):
     lasting: bool = False
     """True if the same error twice in a row shows that no attempt will succeed."""
     remedy: str | None = None
-    """What to do if no attempt succeeds."""
     billed: Billed = field(default_factory=Billed)
-    """What the attempt cost."""
 
 
 class PromptRefusedError(Exception):
@@ -256,7 +253,8 @@ class HttpEndpoint:
         message = f"it answered {status}: {self.cleaned(error_message(reply.body)) or 'nothing'}"
         unloaded = status == HTTPStatus.NOT_FOUND and self._options.adapter_path is not None
         named = explain_refusal(reply.body, payload, self._policy)
-        if (is_transient(status) and not _out_of_credit(status, named)) or unloaded:
+        out_of_credit = status == HTTPStatus.TOO_MANY_REQUESTS and named is not None and named.remedy == CREDIT_REMEDY
+        if (is_transient(status) and not out_of_credit) or unloaded:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
             wait_s = 0.0 if unloaded else retry_after_s(reply.retry_after)
             remedy = _BUSY if status == HTTPStatus.TOO_MANY_REQUESTS else _FAILING
@@ -290,10 +288,6 @@ class HttpEndpoint:
                 return "Redirects are not followed, since the key would follow them: correct base_url."
             case _:
                 return _CORRECT
-
-
-def _out_of_credit(status: int, named: Refusal | None) -> bool:
-    return status == HTTPStatus.TOO_MANY_REQUESTS and named is not None and named.remedy == CREDIT_REMEDY
 
 
 def _lost(error: httpx.TransportError, remedy: str, *, sent: bool = False) -> TransientError:

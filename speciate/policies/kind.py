@@ -67,7 +67,6 @@ class PolicyKind:
     """Build the client without contacting anything. Raises ``InvalidInputError`` if the registration lacks a field that
     the kind needs, or an option is invalid."""
     options: type[Value]
-    """Options of the client."""
     summary: str
     """Noun phrase that the command line and the form show."""
     fields: frozenset[str] = frozenset()
@@ -81,7 +80,6 @@ class PolicyKind:
 
 
 def client_options(policy: Policy, model: type[Options]) -> Options:
-    """Return the options of a policy as its client's model."""
     return read_options(f"policy {policy.slug!r} of kind {policy.kind!r}", model, policy.options, where="options")
 
 

@@ -35,7 +35,6 @@ from speciate.policies.openai_wire import (
     reported_usage,
 )
 from speciate.policies.request_fields import joined, one_each
-from speciate.policies.retries import Backoff
 from speciate.policies.scaffold import sample_sets
 from speciate.policies.usage import Billed, TokenCeilings, Usage, billed
 from speciate.ports.policy import SampleRequest, SampleResult
@@ -71,7 +70,6 @@ class OpenAICompatible:
         self._options = client_options(policy, OpenAICompatibleOptions)
         check_guide(policy, self._options.guide)
         self._endpoint = HttpEndpoint(policy, url, context, self._options)
-        self._backoff = Backoff(self._options.backoff_s, self._options.longest_wait_s)
         self._sleep = sleep
         self._check = EndpointCheck(policy, self._options, self._endpoint)
         self._pinned = bool(policy.served or policy.checkpoint_digest or self._options.adapter_path)
@@ -204,7 +202,10 @@ class OpenAICompatible:
             if cost.tokens and not request.reserve(cost.tokens):
                 text = f"{failure} (after {attempts} attempts; the budget holds no further one)\n{remedy or ''}"
                 return SampleResult((Completion(text, lost.completion, REFUSED),), lost.prompt, 0.0, lost.estimated)
-            self._sleep(self._backoff.wait_s(attempts - 1, rng, retry_after_s))
+            if retry_after_s is None:
+                retry_after_s = self._options.backoff_s * 2.0 ** (attempts - 1)
+                retry_after_s = min(self._options.longest_wait_s, retry_after_s) * float(rng.uniform(0.5, 1.0))
+            self._sleep(min(retry_after_s, self._options.longest_wait_s))
         raise self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
 
     def _exchange(self, request: SampleRequest, call: _SampleCall) -> SampleResult:

@@ -60,12 +60,11 @@ class MalformedResponseError(ValueError):
     """The response of the endpoint is not a completion; the text says what is wrong."""
 
 
+@dataclass(eq=False)
 class ErrorInResponseError(ValueError):
     """A response with status 200 states an error; ``status`` is the one that it should have had."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+    status: int
 
 
 class EndpointMismatchError(Exception):
@@ -81,7 +80,6 @@ class ModelCard:
     """Entry of a model list."""
 
     id: str
-    """Model name in requests."""
     root: str | None = None
     """Folder or repository of its weights."""
     parent: str | None = None
@@ -97,7 +95,6 @@ def path_of(policy: Policy) -> str:
 
 
 def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, stream: bool = False) -> dict[str, Any]:
-    """Return the body of a request in the names of the OpenAI protocol."""
     sampling, turns = policy.sampling, turns_of(policy, request.prompt, request.role)
     body: dict[str, Any] = {
         "model": policy.model,

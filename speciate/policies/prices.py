@@ -29,7 +29,6 @@ class FoundPrice:
     price: Price
     """US dollars per million tokens."""
     origin: str
-    """Table that lists it, for people."""
 
 
 def price_of(provider: str, model: str) -> FoundPrice | None:

@@ -21,7 +21,6 @@ class Provider:
     """A preset."""
 
     base_url: str
-    """Address of its OpenAI-compatible endpoint."""
     key_variable: str | None = None
     """Variable in which its users keep their key; None if it takes no key."""
     hosted: bool = False
@@ -35,9 +34,7 @@ class Provider:
     max_tokens: int | None = None
     """Longest completion unless the user sets it, reasoning included; None for the default of policies."""
     summary: str = ""
-    """Quirks, for the list of providers."""
     start: str = ""
-    """Command that starts a server on this machine."""
     load: str = ""
     """Command that makes ``{model}`` available there."""
 
@@ -141,7 +138,6 @@ def provider_named(name: str) -> Provider:
 
 
 def provider_at(base_url: str) -> Provider | None:
-    """Return the preset of an address, or None."""
     address = base_url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
     return next((provider for provider in PROVIDERS.values() if provider.base_url == address), None)
 

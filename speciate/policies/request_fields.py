@@ -71,7 +71,6 @@ class RequestFields(Value):
 
     @property
     def single(self) -> bool:
-        """True if the endpoint returns one completion per request."""
         return "n" in self.fields and self.fields["n"] is None
 
     def apply(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,8 +57,6 @@ def _events(body: bytes) -> Iterator[str]:
 
 
 class _Choice:
-    """Parts of one choice."""
-
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, dict[str, list[str]]] = {}

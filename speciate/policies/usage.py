@@ -38,7 +38,6 @@ class Billed:
 
     prompt: int = 0
     completion: int = 0
-    """Tokens of completions, reasoning included."""
     estimated: int = 0
     """Those of them that the endpoint did not report."""
 

@@ -59,10 +59,6 @@ def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
 
     A run without a value, such as one without a feasible candidate, is left out; the note gives their number. A mean
     spans the evaluations at which all remaining runs of its group have a value; a group without a span is left out.
-
-    Args:
-        groups: Names and the candidates of each run.
-        measure: The measure to compare.
     """
     data: list[dict[str, Any]] = []
     rows: list[tuple[str | int | float, ...]] = []

@@ -193,7 +193,6 @@ def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, 
 
 
 def population_chart(population: Population, first: Objective, second: Objective) -> Chart:
-    """Draw all scored candidates over two objectives."""
     columns, names, front = population.columns, population.problem.space.names, population.front
     drawn_front = population.drawn_front(MAX_FRONT)
     picked = names.index(first.name), names.index(second.name)

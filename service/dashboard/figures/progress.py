@@ -35,12 +35,8 @@ def progress_chart(
 ) -> Chart:
     """Draw the best value so far of each objective, in its unit, on an axis of its own.
 
-    Without a feasible candidate, the constraints are drawn.
-
-    Args:
-        population: The candidates of a run.
-        claims: Candidates of the run that met a target.
-        best: Its best candidate, whose value after the end is drawn with its interval if rewards are noisy.
+    Without a feasible candidate, the constraints are drawn. If rewards are noisy, the value of ``best`` after the end
+    of the run is drawn with its interval.
     """
     problem = population.problem
     if len(problem.space.selected) > MAX_AXES:

@@ -16,11 +16,14 @@ _MAX_LABEL: Final = 22
 
 
 def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
-    """Draw every declared difference with its interval and verdict."""
     drawn = [c for c in comparisons if c.difference.value is not None][::-1]
     verdicts = [_VERDICTS.get(c.verdict, c.verdict.value) for c in drawn]
-    names = [f"{escaped(f'{c.a} − {c.b}')}<br>{verdict}" for c, verdict in zip(drawn, verdicts, strict=True)]
-    lines = [(*_pair_lines(c), verdict) for c, verdict in zip(drawn, verdicts, strict=True)]
+    pairs = [f"{c.a} − {c.b}" for c in drawn]
+    names = [f"{escaped(pair)}<br>{verdict}" for pair, verdict in zip(pairs, verdicts, strict=True)]
+    lines = [
+        (pair, verdict) if len(pair) <= _MAX_LABEL else (c.a, f"− {c.b}", verdict)
+        for pair, c, verdict in zip(pairs, drawn, verdicts, strict=True)
+    ]
     data = [_dots([c.difference for c in drawn], names, "difference", 0)] if drawn else []
     rows = [
         (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
@@ -36,7 +39,7 @@ def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow:
         "Differences declared before the first run; right is better. The verdict decides, not the interval: intervals"
         " are not adjusted for the number of comparisons."
     )
-    table, height = Table(columns, rows), _height(len(drawn), narrow)
+    table, height = Table(columns, rows), min(96, 9 + 4 * len(drawn)) if narrow else min(48, 9 + 2 * len(drawn))
     return Chart("differences", "Difference per comparison", note, data, layout, table, height=height)
 
 
@@ -87,12 +90,6 @@ def _gap(high: float | None, low: float | None) -> float:
     return 0.0 if high is None or low is None else high - low
 
 
-def _pair_lines(compared: Comparison) -> tuple[str, ...]:
-    """Return the names of a comparison, on one line if they fit."""
-    whole = f"{compared.a} − {compared.b}"
-    return (whole,) if len(whole) <= _MAX_LABEL else (compared.a, f"− {compared.b}")
-
-
 def _name_axis(rows: Sequence[str], lines: Sequence[Sequence[str]], narrow: bool) -> dict[str, Any]:
     """Return the axis of named rows, with short lines on a narrow screen, where Plotly would cut long names."""
     # The fixed range gives every row equal room; by default the outermost lie at the edge, which cuts their names.
@@ -101,7 +98,3 @@ def _name_axis(rows: Sequence[str], lines: Sequence[Sequence[str]], narrow: bool
         return common
     texts = ["<br>".join(escaped(clip(line, _MAX_LABEL)) for line in each) for each in lines]
     return common | {"tickvals": list(rows), "ticktext": texts}
-
-
-def _height(count: int, narrow: bool) -> int:
-    return min(96, 9 + 4 * count) if narrow else min(48, 9 + 2 * count)

@@ -19,7 +19,7 @@ from service.dashboard.parameters import parse_id
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
-from speciate.schema.projects import NewToken, ProjectUsage
+from speciate.schema.projects import NewToken
 
 router = APIRouter(include_in_schema=False, prefix="/access")
 
@@ -88,23 +88,17 @@ def _page(
     values: Mapping[str, str] | None = None,
     errors: FormErrors | None = None,
 ) -> Response:
-    admin = principal.scope.includes(Scope.ADMIN)
+    admin, projects = principal.scope.includes(Scope.ADMIN), dashboard.stores.projects
+    only = None if principal.all_projects else principal.project_id
     context: dict[str, Any] = {
         "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_LIMIT).items if admin else None,
-        "projects": _projects(dashboard, principal),
+        "projects": [projects.usage(p.slug) for p in projects.list(only=only, limit=_LIMIT).items],
         "scopes": [scope.value for scope in Scope],
         "token": token,
         "values": values or {},
         "errors": errors,
     }
     return page(request, "access.html", 200 if errors is None else 422, **context)
-
-
-def _projects(dashboard: DashboardContext, principal: Principal) -> list[ProjectUsage]:
-    only = None if principal.all_projects else principal.project_id
-    return [
-        dashboard.stores.projects.usage(p.slug) for p in dashboard.stores.projects.list(only=only, limit=_LIMIT).items
-    ]
 
 
 def _expiry(days: str) -> datetime | None:

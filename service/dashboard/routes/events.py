@@ -91,12 +91,8 @@ def _refuted(data: dict[str, Any]) -> Sentence:
     return f"{data['target']} refuted{reason}: candidate", (int(data["candidate"]),)
 
 
-def _alarm(data: dict[str, Any]) -> Sentence:
-    return clip(data.get("message") or "many candidates fail", 300), ()
-
-
-def _paused(data: dict[str, Any]) -> Sentence:
-    return clip(data.get("reason") or "by request", 300), ()
+def _reason(data: dict[str, Any]) -> Sentence:
+    return clip(data.get("message") or data.get("reason") or "by request", 300), ()
 
 
 def _data(data: dict[str, Any]) -> Sentence:
@@ -113,7 +109,7 @@ _SENTENCES: Final[dict[str, Callable[[dict[str, Any]], Sentence]]] = {
     EventKind.TARGET_CLAIMED: _claimed,
     EventKind.TARGET_CONFIRMED: _confirmed,
     EventKind.TARGET_REFUTED: _refuted,
-    EventKind.ALARM_RAISED: _alarm,
-    EventKind.RUN_STALLED: _alarm,
-    EventKind.RUN_PAUSED: _paused,
+    EventKind.ALARM_RAISED: _reason,
+    EventKind.RUN_STALLED: _reason,
+    EventKind.RUN_PAUSED: _reason,
 }

@@ -25,7 +25,7 @@ from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
 from service.policy_registration import PingResult
 from service.principal import PrincipalDep
-from speciate.domain.errors import FieldError, SpeciateError
+from speciate.domain.errors import SpeciateError
 from speciate.domain.policy import Policy, Price
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
@@ -195,8 +195,5 @@ def read_submission(values: Mapping[str, str]) -> PolicySubmission:
 def policy_form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     """Return the errors with each detail assigned to its form field."""
     errors = form_errors(error)
-    return replace(errors, details=tuple(map(_at_field, errors.details)))
-
-
-def _at_field(detail: FieldError) -> FieldError:
-    return replace(detail, where=detail.where.removeprefix("definition").removeprefix("."))
+    details = (replace(each, where=each.where.removeprefix("definition").removeprefix(".")) for each in errors.details)
+    return replace(errors, details=tuple(details))

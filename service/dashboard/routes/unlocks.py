@@ -47,7 +47,6 @@ class UnlockMatrix:
 
     pairs: list[PolicyPair]
     hidden: int
-    """Pairs that are left out."""
     rows: list[UnlockRow]
     a: PolicyPair | None
     b: PolicyPair | None

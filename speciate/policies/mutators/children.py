@@ -13,7 +13,7 @@ import numpy as np
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.policies.mutators.crossover import cross
-from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
+from speciate.policies.mutators.numbers import Sigmas, perturb, swap_words
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Source, SourceEdit, applied
@@ -42,15 +42,15 @@ def child_of(
         mate = read_source(programs[1 + int(rng.integers(len(programs) - 1))])
         text = _tried(text, lambda source, rng: cross(source, mate, rng), rng, checked=True)
         edits -= text != programs[0]
-    steps = options.steps(heavy=heavy)
+    sigmas = options.sigmas(heavy=heavy)
     for _ in range(edits):
-        text = _edited(text, options, steps, rng)
+        text = _edited(text, options, sigmas, rng)
     return text
 
 
-def _edited(text: str, options: ProgramMutatorOptions, steps: StepSizes, rng: np.random.Generator) -> str:
+def _edited(text: str, options: ProgramMutatorOptions, sigmas: Sigmas, rng: np.random.Generator) -> str:
     for _ in range(_ATTEMPTS):
-        operation, checked = _operation(read_source(text), options, steps, rng)
+        operation, checked = _operation(read_source(text), options, sigmas, rng)
         child = _tried(text, operation, rng, checked=checked)
         if child != text:
             return child
@@ -58,12 +58,12 @@ def _edited(text: str, options: ProgramMutatorOptions, steps: StepSizes, rng: np
 
 
 def _operation(
-    source: Source, options: ProgramMutatorOptions, steps: StepSizes, rng: np.random.Generator
+    source: Source, options: ProgramMutatorOptions, sigmas: Sigmas, rng: np.random.Generator
 ) -> tuple[Operation, bool]:
     """Draw an applicable operator; also return True if its children must be checked."""
 
     def step(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-        return perturb(source, steps, rng)
+        return perturb(source, sigmas, rng)
 
     # Each constant is a coordinate to tune, so the rate grows with their number.
     tuning = options.constants * (1 + len(source.numbers) / 4) * bool(source.numbers)

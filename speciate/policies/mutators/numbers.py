@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,31 +20,25 @@ _RELOCATED: Final = 0.12
 _INT_LIMIT: Final = 10**15
 
 
-@dataclass(frozen=True, slots=True)
-class StepSizes:
-    """Range of the step sizes of constants."""
-
-    sigma_low: float
-    """Smallest step, as a share of the value or of the typical value."""
-    sigma_high: float
-    """Largest step, likewise."""
-
-    def draw(self, rng: np.random.Generator) -> float:
-        """Draw one step size, log-uniformly."""
-        return math.exp(rng.uniform(math.log(self.sigma_low), math.log(self.sigma_high)))
+Sigmas = tuple[float, float]
+"""The smallest and the largest step, as shares of the value or of the typical value."""
 
 
-def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[SourceEdit]:
+def perturb(source: Source, sigmas: Sigmas, rng: np.random.Generator) -> list[SourceEdit]:
     """Return edits that change some constants of a source; empty if it has none."""
     if not source.numbers:
         return []
-    anchor = _anchor(source, rng)
+    weights = source.number_weights
+    anchor = min(bisect_right(weights, rng.random() * weights[-1]), len(weights) - 1)
     if isinstance(source.numbers[anchor].value, int):
         return _change_ints(source, anchor, rng)
     if len(source.floats) > 2 and rng.random() < _RELOCATED:
         return [_relocated(source, anchor, rng)]
     indices = _together(source, anchor, rng)
-    units = _units(source, indices, steps, rng)
+    low, high = map(math.log, sigmas)
+    sigma, relative = math.exp(rng.uniform(low, high)), rng.random() < 0.5
+    sizes = [abs(source.numbers[position].value) for position in indices]
+    units = [sigma * (size if relative and size else source.scale) for size in sizes]
     moves = rng.standard_normal(len(indices))
     # The length of the step does not depend on the number of constants that share it.
     share = 1 / math.sqrt(len(indices))
@@ -53,13 +46,6 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
         written(source.numbers[position], source.numbers[position].value + share * unit * float(move))
         for position, unit, move in zip(indices, units, moves, strict=True)
     ]
-
-
-def _units(source: Source, positions: Sequence[int], steps: StepSizes, rng: np.random.Generator) -> list[float]:
-    """Return the standard deviation of the step of each chosen constant."""
-    sigma, relative = steps.draw(rng), rng.random() < 0.5
-    values = [abs(source.numbers[position].value) for position in positions]
-    return [sigma * (value if relative and value else source.scale) for value in values]
 
 
 def written(number: Number, value: float) -> SourceEdit:
@@ -73,13 +59,7 @@ def written(number: Number, value: float) -> SourceEdit:
 
 
 def rounded(value: float) -> float:
-    """Return a value with as many digits as are written."""
     return float(f"{value:.{_DIGITS}g}")
-
-
-def _anchor(source: Source, rng: np.random.Generator) -> int:
-    weights = source.number_weights
-    return min(bisect_right(weights, rng.random() * weights[-1]), len(weights) - 1)
 
 
 def _relocated(source: Source, anchor: int, rng: np.random.Generator) -> SourceEdit:
@@ -125,7 +105,8 @@ def _stepped(number: Number, rng: np.random.Generator) -> float:
 
 def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Return an edit of single characters of a text: replace, delete, insert or swap."""
-    places = _alphanumeric_places(source)
+    inside = (i for low, high in source.regions for i in range(low, high))
+    places = [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]
     if not places:
         return []
     at = places[int(rng.integers(len(places)))]
@@ -141,8 +122,3 @@ def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
             return [SourceEdit(Span(at, at + 1), letter), SourceEdit(Span(other, other + 1), source.data[at : at + 1])]
         case _:
             return []
-
-
-def _alphanumeric_places(source: Source) -> list[int]:
-    inside = (i for low, high in source.regions for i in range(low, high))
-    return [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]

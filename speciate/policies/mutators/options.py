@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from speciate.domain.values import Value
-from speciate.policies.mutators.numbers import StepSizes
+from speciate.policies.mutators.numbers import Sigmas
 
 
 class ProgramMutatorOptions(Value):
@@ -40,7 +40,6 @@ class ProgramMutatorOptions(Value):
             raise ValueError(f"sigma_low is {self.sigma_low}: expected at most sigma_high, {self.sigma_high}")
         return self
 
-    def steps(self, *, heavy: bool) -> StepSizes:
+    def sigmas(self, *, heavy: bool) -> Sigmas:
         """Return the step sizes; ``heavy`` takes large steps only, for programs that are made from the seed program."""
-        low = max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low
-        return StepSizes(low, self.sigma_high)
+        return max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low, self.sigma_high

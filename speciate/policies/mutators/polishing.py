@@ -201,7 +201,6 @@ def _unmerged(number: int, points: Mapping[int, _Point]) -> dict[int, float]:
 
 
 def _moves(before: _Point, after: _Point) -> dict[int, float]:
-    """Return the steps between two programs by position."""
     return {i: b - a for i, (a, b) in enumerate(zip(before.numbers, after.numbers, strict=True)) if a != b}
 
 

@@ -21,14 +21,10 @@ def read_source(text: str) -> Source:
     """Return the places of a program; cached, since parents are selected repeatedly."""
     data = text.encode("utf-8", "replace")
     tree = parse_python(text)
-    if isinstance(tree, ast.Module) and not _is_document(tree):
+    # JSON and single words are Python expressions; a program has statements.
+    if isinstance(tree, ast.Module) and not all(isinstance(node, ast.Expr) for node in tree.body):
         return _read_python(data, text, tree)
     return _read_text(data, text)
-
-
-def _is_document(tree: ast.Module) -> bool:
-    # JSON and single words are Python expressions; a program has statements.
-    return all(isinstance(node, ast.Expr) for node in tree.body)
 
 
 def _read_python(data: bytes, text: str, tree: ast.Module) -> Source:

@@ -58,7 +58,6 @@ class Expression(NamedTuple):
     atomic: bool
     """True if it needs no parentheses inside another expression."""
     parts: tuple[Span, ...] = ()
-    """Sub-expressions that may replace it."""
 
 
 class Statement(NamedTuple):
@@ -85,7 +84,6 @@ class Source:
     elements: tuple[tuple[Span, ...], ...] = ()
     """The elements of each list, tuple or set display that has at least two, in order."""
     definitions: Mapping[str, Span] = field(default_factory=dict)
-    """Spans of functions and classes by name."""
     regions: tuple[Span, ...] = ()
     """Insides of the EVOLVE-BLOCKs, or the whole program if it has none."""
     is_python: bool = True

@@ -29,17 +29,12 @@ def pick(items: Sequence[T], rng: np.random.Generator) -> T:
 
 
 def change_operator(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Replace an operator or comparison by a related one."""
-    if not source.operators:
-        return []
     operator = pick(source.operators, rng)
     return [SourceEdit(operator.span, pick(operator.choices, rng))]
 
 
 def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Replace an expression by another visible one, by a part of itself, or by a combination of both."""
-    if not source.expressions:
-        return []
     target = pick(source.expressions, rng)
     kind = rng.random()
     if kind < 0.35 and target.parts:
@@ -61,8 +56,6 @@ def operand(source: Source, expression: Expression) -> bytes:
 
 def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Delete or repeat a statement, or swap it with the next one of its body."""
-    if not source.statements:
-        return []
     statement = pick(source.statements, rng)
     match int(rng.integers(3)):
         case 0:
@@ -103,10 +96,9 @@ def _without(elements: Sequence[Span], at: int) -> SourceEdit:
 
 
 def _exchange(source: Source, statement: Statement) -> list[SourceEdit]:
-    following = [s for s in source.statements if s.body == statement.body and s.span.start >= statement.span.end]
-    if not following:
+    following = (s for s in source.statements if s.body == statement.body and s.span.start >= statement.span.end)
+    if (other := next(following, None)) is None:
         return []
-    other = following[0]
     return [
         SourceEdit(statement.span, _whole_lines(source, other)),
         SourceEdit(other.span, _whole_lines(source, statement)),

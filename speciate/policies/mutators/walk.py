@@ -230,7 +230,6 @@ def _name(node: ast.expr) -> str:
 
 
 def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
-    """Return the sub-expressions that may replace an expression."""
     match node:
         case ast.BinOp(left=left, right=right):
             return (left, right)
