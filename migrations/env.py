@@ -4,11 +4,13 @@ from alembic import context
 
 from speciate.storage.tables import metadata
 
+_UNDECLARED = {"index", "unique_constraint"}
+
 connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
     target_metadata=metadata,
-    include_name=lambda name, kind, _: kind != "table" or name in metadata.tables,
+    include_name=lambda name, kind, _: name in metadata.tables if kind == "table" else kind not in _UNDECLARED,
     compare_server_default=False,
     transaction_per_migration=True,
 )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -115,7 +116,7 @@ class InstallationCollector:
         up = {"postgresql": 0, "redis": 0}
         with suppress(sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
-            yield _of_sealed(self._stores.secrets.without_retries(self._engine).check())
+            yield _of_sealed(replace(self._stores.secrets, _engine=self._engine, retry_for_s=0.0).check())
             up["postgresql"] = 1
         with suppress(redis.RedisError):
             yield from _of_counters(read_counters(self._stores.redis))

@@ -48,11 +48,7 @@ def environment_prompts(problem: Problem, count: int) -> Iterator[Prompt]:
 
 
 def score_completion(problem: Problem, completion: str, evaluator: EvaluatorClient) -> CompletionScore:
-    """Evaluate the program of a completion as a run evaluates it, with the evaluation seed 0.
-
-    Raises:
-        EvaluatorUnavailableError: The evaluator does not work.
-    """
+    """Evaluate the program of a completion as a run evaluates it, with the evaluation seed 0."""
     answer = parse_completion(completion, problem=problem, policy=_POLICY, parent=None)[0]
     if answer.failure is not None:
         return _failed(problem, answer.failure)

@@ -237,11 +237,7 @@ def _repeat(result: Evaluation) -> Repeat:
 def replay_evaluation(
     context: RunContext, candidate: CandidateDetail, work: WorkStore, evaluator: EvaluatorClient
 ) -> Evaluation:
-    """Evaluate a candidate again with the seed and the start of its first evaluation. The run does not change.
-
-    Raises:
-        EvaluatorUnavailableError: The evaluator does not work.
-    """
+    """Evaluate a candidate again with the seed and the start of its first evaluation. The run does not change."""
     seed = evaluation_seed(context, candidate.number, trial=candidate.trial)
     carried = None
     if candidate.carried_from is not None:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
@@ -147,9 +147,8 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def writing_once(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
-    """Yield a connection for one statement that writes, which is its own transaction as in ``reading``."""
-    return reading(engine)
+writing_once = reading
+"""For one statement that writes, which is its own transaction."""
 
 
 def check_version(engine: sa.Engine) -> str:

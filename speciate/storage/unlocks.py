@@ -130,12 +130,13 @@ class UnlockStore(ScopedStore):
     def records(self, problem: ProblemVersion) -> tuple[ObjectiveRecord, ...]:
         """Return the successive best values of every objective, objective by objective, newest first."""
         definition, records = problem.definition, list[ObjectiveRecord]()
-        query = SQL.build("records", feasible=_feasible(definition))
+        feasible, limits = _feasible(definition)
+        query = SQL.build("records", feasible=feasible)
         common = {"forgeable": definition.forgeable, "attested": definition.attested}
         for i, objective in enumerate(definition.objectives, start=1):
             if objective.role is ObjectiveRole.CONSTRAINT:
                 continue
-            binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS} | _limits(definition)
+            binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS} | limits
             binds["sign"] = 1 if objective.direction is Direction.MAXIMIZE else -1
             binds["early"] = _stages_without(definition, objective)
             records += [
@@ -153,22 +154,15 @@ def _stages_without(problem: Problem, objective: Objective) -> list[str]:
     return [step.name for step in problem.cascade[: last + 1]]
 
 
-def _feasible(problem: Problem) -> str:
-    """Return the SQL condition that all constraints hold, with the values of ``_limits``."""
-    parts = [
-        f" AND c.rewards[{i}] {'<=' if objective.direction is Direction.MINIMIZE else '>='} :limit_{i}"
-        for i, objective in enumerate(problem.objectives, start=1)
-        if objective.role is ObjectiveRole.CONSTRAINT
-    ]
-    return "".join(parts)
-
-
-def _limits(problem: Problem) -> dict[str, float]:
-    return {
-        f"limit_{i}": objective.limit
-        for i, objective in enumerate(problem.objectives, start=1)
-        if objective.role is ObjectiveRole.CONSTRAINT
-    }
+def _feasible(problem: Problem) -> tuple[str, dict[str, float]]:
+    """Return the SQL condition that all constraints hold, and its values."""
+    condition, limits = "", dict[str, float]()
+    for i, objective in enumerate(problem.objectives, start=1):
+        if objective.role is ObjectiveRole.CONSTRAINT:
+            comparison = "<=" if objective.direction is Direction.MINIMIZE else ">="
+            condition += f" AND c.rewards[{i}] {comparison} :limit_{i}"
+            limits[f"limit_{i}"] = objective.limit
+    return condition, limits
 
 
 def _key(row: sa.Row[Any]) -> tuple[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -80,9 +79,6 @@ class SealedSecrets(Store):
     """Checks if secrets open, and discards their contents."""
 
     _sealer: Sealer
-
-    def without_retries(self, engine: sa.Engine) -> Self:
-        return replace(self, _engine=engine, retry_for_s=0.0)
 
     @with_retries
     def check(self) -> SecretsCheck:

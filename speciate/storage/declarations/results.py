@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import sqlalchemy as sa
 
-from speciate.domain.arrays import FloatArray, IntArray
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
@@ -60,7 +60,8 @@ class TournamentResults(Store):
     def read(self, record: TournamentRecord) -> Results:
         """Return the results of all ended runs."""
         schedule = record.schedule
-        results, index = Results.empty(schedule), _Index(schedule)
+        results, entrants = Results.empty(schedule), [entrant.name for entrant in schedule.declared.entrants]
+        axes = [{name: i for i, name in enumerate(names)} for names in (schedule.problems, schedule.seeds, entrants)]
         keys = {"id": record.id, "now": record.revision}
         with reading(self._engine) as connection:
             parts = [
@@ -71,11 +72,12 @@ class TournamentResults(Store):
         for part in parts:
             if part.numbers is not None:
                 states = np.array([STATES[state] for state in part.states], dtype=np.int8)
-                at = index.places(part.problems, part.seeds, part.entrants)
+                names = zip(axes, (part.problems, part.seeds, part.entrants), strict=True)
+                at = tuple(np.array([axis[name] for name in column], dtype=np.int64) for axis, column in names)
                 results.fill(at, states, _unpacked(part.numbers, len(states)))
         for row in missing:
-            (p,), (s,), (e,) = index.places([row.problem], [row.seed], [row.entrant])
-            results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
+            p, s, e = (axis[name] for axis, name in zip(axes, (row.problem, row.seed, row.entrant), strict=True))
+            results.reasons[p, s, e] = f"{row.state}: {row.reason or 'no reason is kept'}"
         return results
 
     def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
@@ -86,25 +88,6 @@ class TournamentResults(Store):
         names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
         rows = self._rows(SQL.policies, {"id": tournament_id, **versions_by_name(names)})
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
-
-
-class _Index:
-    """Positions of problems, seeds and entrants in the arrays."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._problems = {name: i for i, name in enumerate(schedule.problems)}
-        self._seeds = {seed: i for i, seed in enumerate(schedule.seeds)}
-        self._entrants = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
-
-    def places(
-        self, problems: Sequence[str], seeds: Sequence[int], entrants: Sequence[str]
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the indices."""
-        return (
-            np.array([self._problems[name] for name in problems], dtype=np.int64),
-            np.array([self._seeds[seed] for seed in seeds], dtype=np.int64),
-            np.array([self._entrants[name] for name in entrants], dtype=np.int64),
-        )
 
 
 def _unpacked(raw: bytes, rows: int) -> FloatArray:

@@ -1,4 +1,5 @@
-"""The tables that queries in Python refer to; the migrations create these and the others.
+"""The tables that queries in Python refer to; the migrations create these and the others,
+with indexes and constraints.
 
 Ids are UUIDv7; vectors are ``float8[]`` in the problem's declared order.
 """

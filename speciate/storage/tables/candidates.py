@@ -34,8 +34,6 @@ rollouts = sa.Table(
     sa.Column("author", sa.Text),
     sa.Column("model", sa.Text),
     created(),
-    sa.UniqueConstraint("work_id", "ord"),
-    sa.Index("ix_rollouts_run", "run_id", "batch", "ord"),
 )
 
 candidates = sa.Table(
@@ -84,9 +82,4 @@ candidates = sa.Table(
     sa.Column("error", Floats),
     sa.Column("evaluations", sa.Integer),
     created(),
-    sa.UniqueConstraint("work_id", "ord"),
-    sa.UniqueConstraint("run_id", "number"),
-    sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
-    sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
-    sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
 )

@@ -19,8 +19,6 @@ problems = sa.Table(
     sa.Column("definition", pg.JSONB, nullable=False),
     created(),
     *hidden(),
-    sa.UniqueConstraint("project_id", "slug", "version"),
-    sa.UniqueConstraint("project_id", "slug", "digest"),
 )
 
 problem_sets = sa.Table(
@@ -31,7 +29,6 @@ problem_sets = sa.Table(
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("title", sa.Text, nullable=False),
     created(),
-    sa.UniqueConstraint("project_id", "slug"),
 )
 
 problem_set_members = sa.Table(
@@ -53,8 +50,6 @@ policies = sa.Table(
     sa.Column("definition", pg.JSONB, nullable=False),
     created(),
     *hidden(),
-    sa.UniqueConstraint("project_id", "slug", "version"),
-    sa.UniqueConstraint("project_id", "slug", "digest"),
 )
 
 # API keys of policy endpoints, sealed with SPECIATE_SECRET_KEY; policy definitions refer to the id.

@@ -20,7 +20,6 @@ tournaments = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     created(),
     sa.Column("finished_at", Time),
-    sa.UniqueConstraint("project_id", "slug"),
 )
 
 campaigns = sa.Table(
@@ -35,5 +34,4 @@ campaigns = sa.Table(
     sa.Column("reason", sa.Text),
     created(),
     sa.Column("finished_at", Time),
-    sa.UniqueConstraint("project_id", "slug"),
 )

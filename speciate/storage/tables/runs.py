@@ -12,8 +12,8 @@ runs = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("problem_id", Id, sa.ForeignKey("problems.id"), nullable=False, index=True),
-    sa.Column("policy_id", Id, sa.ForeignKey("policies.id"), nullable=False, index=True),
+    sa.Column("problem_id", Id, sa.ForeignKey("problems.id"), nullable=False),
+    sa.Column("policy_id", Id, sa.ForeignKey("policies.id"), nullable=False),
     sa.Column("mutator_id", Id, sa.ForeignKey("policies.id")),
     sa.Column("strategy", sa.Text, nullable=False),
     sa.Column("spec", pg.JSONB, nullable=False),
@@ -28,17 +28,6 @@ runs = sa.Table(
     sa.Column("note", sa.Text, nullable=False, server_default=""),
     created(),
     *hidden(),
-    sa.Index("ix_runs_project", "project_id", "id"),
-    # Partial: most runs of tournaments and campaigns have no labels.
-    sa.Index("ix_runs_tags", "tags", postgresql_using="gin", postgresql_where=sa.text("tags <> '{}'")),
-    sa.Index("ix_runs_named", "project_id", "id", postgresql_where=sa.text("name <> ''")),
-    # Partial: most runs are visible.
-    sa.Index(
-        "ix_runs_hidden",
-        "project_id",
-        "id",
-        postgresql_where=sa.text("archived_at IS NOT NULL OR deleted_at IS NOT NULL"),
-    ),
 )
 
 # Prompts that proposers outside the service received; the id is the token that ties an answer to its prompt (ADR 38).
@@ -46,7 +35,7 @@ asks = sa.Table(
     "asks",
     metadata,
     sa.Column("id", Id, primary_key=True),
-    sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("island", sa.Integer, nullable=False),
     sa.Column("parents", Ints, nullable=False),

@@ -12,7 +12,7 @@ webhooks = sa.Table(
     "webhooks",
     metadata,
     sa.Column("id", Id, primary_key=True),
-    sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False, index=True),
+    sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False),
     sa.Column("url", sa.Text, nullable=False),
     sa.Column("events", pg.ARRAY(sa.Text), nullable=False),
     sa.Column("description", sa.Text, nullable=False),
@@ -36,6 +36,4 @@ webhook_deliveries = sa.Table(
     sa.Column("ended_at", Time),
     sa.Column("status", sa.Integer),
     sa.Column("error", sa.Text),
-    sa.Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
-    sa.Index("ix_webhook_deliveries_due", "webhook_id", "due_at", postgresql_where=sa.text("state = 'pending'")),
 )
