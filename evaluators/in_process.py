@@ -88,20 +88,16 @@ class _InProcessRun:
         message = self._receive()
         if isinstance(message, Failure):
             return message
-        names = {objective.name for objective in step.objectives}
         match message:
-            case {"rewards": dict(rewards)} if not rewards.keys() <= names:
-                others = {name: value for name, value in rewards.items() if name not in names}
-                texts = {name: value for name, value in others.items() if isinstance(value, str)}
-                numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if name not in texts)
+            case {"rewards": dict(others)}:
+                names = [objective.name for objective in step.objectives]
+                rewards = {name: others.pop(name) for name in names if name in others}
+                texts = [[name, value] for name, value in others.items() if isinstance(value, str)]
+                numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if not isinstance(value, str))
                 if numbers:
                     self._findings.notes[OTHER] = sanitize(numbers)
-                notes_sent = message.get("notes")
-                notes = [*(notes_sent if isinstance(notes_sent, list) else []), *map(list, texts.items())]
-                message = message | {
-                    "rewards": {name: rewards[name] for name in rewards if name in names},
-                    "notes": notes,
-                }
+                sent = message.get("notes")
+                message |= {"rewards": rewards, "notes": [*(sent if isinstance(sent, list) else []), *texts]}
         outcome = read_outcome(step.objectives, message)
         if outcome is None:
             return self._died(SessionEndedError(EndReason.BROKEN, "no verdict"))

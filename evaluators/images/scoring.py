@@ -55,10 +55,10 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[
     if not rewards:
         detail = f"the last line is no JSON object of rewards and no number: {sanitize(last, 200)!r}"
         return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "no_rewards", detail)), notes
-    names = {*problem.space.names}
-    if others := {name: value for name, value in rewards.items() if name not in names}:
-        notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
-    message: Message = {"rewards": {name: rewards[name] for name in rewards if name in names}}
+    known = {name: rewards.pop(name) for name in problem.space.names if name in rewards}
+    if rewards:
+        notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in rewards.items()))
+    message: Message = {"rewards": known}
     outcome = read_outcome(problem.objectives, message)
     notes |= read_notes(problem, message, problem.objectives)
     if isinstance(outcome, Failure) or outcome is None:

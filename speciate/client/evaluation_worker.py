@@ -185,7 +185,8 @@ class EvaluationWorker:
         try:
             answer = self.function(candidate)
             rewards = answer if isinstance(answer, Rewards) else Rewards(answer)
-            result: dict[str, Any] = {"rewards": _finite(rewards.rewards), "feedback": dict(rewards.feedback)}
+            numbers = {name: _finite(value) for name, value in rewards.rewards.items()}
+            result: dict[str, Any] = {"rewards": numbers, "feedback": dict(rewards.feedback)}
         except BrokenEvaluatorError:
             raise
         except CandidateFailedError as error:
@@ -201,9 +202,7 @@ class EvaluationWorker:
         try:
             results = self._retried(lambda: self.client.evaluations.submit_all([body]))
         except InvalidInputError as error:  # a reward that is not finite, feedback that is too long
-            body = (
-                body | {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
-            )
+            body |= {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
             results = self._retried(lambda: self.client.evaluations.submit_all([body]))
         return results[0] if results else None
 
@@ -229,18 +228,14 @@ class EvaluationWorker:
             self.client.evaluations.renew(leases, lease_s=lease_s)
 
 
-def _finite(rewards: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return rewards as JSON has them: null for NaN, an infinity or a whole number beyond float."""
-
-    def finite(value: float | None) -> float | None:
-        try:
-            return None if value is None or not math.isfinite(value) else value
-        except OverflowError:
-            return None
-        except TypeError:
-            return value  # no number: the service refuses it by its name
-
-    return {name: finite(value) for name, value in rewards.items()}
+def _finite(value: float | None) -> float | None:
+    """Return a reward as JSON has it: null for NaN, an infinity or a whole number beyond float."""
+    try:
+        return None if value is None or not math.isfinite(value) else value
+    except OverflowError:
+        return None
+    except TypeError:
+        return value  # no number: the service refuses it by its name
 
 
 def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:

@@ -332,28 +332,16 @@ def _explain(lines: Sequence[str], search: Sequence[str], number: int) -> str:
             f"{head} It fits from line {start + 1} on, but its line {equal + 1} is: {differs}"
             f"\nLine {start + equal + 1} of the program is: {line}"
         )
-    there, here = _margin(search[0]), _margin(lines[start])
-    for offset, line in enumerate(search):
-        if line.strip() and _margin(line) != _margin(lines[start + offset]):
-            equal, there, here = offset, _margin(line), _margin(lines[start + offset])
-            break
+    at = next((i for i, line in enumerate(search) if line.strip() and _margin(line) != _margin(lines[start + i])), 0)
     return (
-        f"{head} Only the indentation differs, first in line {equal % len(search) + 1} of SEARCH: {_width(there)} where"
-        f" line {start + equal % len(search) + 1} of the program has {_width(here)}"
+        f"{head} Only the indentation differs, first in line {at + 1} of SEARCH: {_margin(search[at])!r} where line"
+        f" {start + at + 1} of the program has {_margin(lines[start + at])!r}"
     )
 
 
 def _equal(own: Sequence[str], search: Sequence[str]) -> int:
     pairs = zip(own, search, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), pairs))
-
-
-def _width(margin: str) -> str:
-    tabs, blanks = margin.count("\t"), len(margin) - margin.count("\t")
-    parts = [
-        f"{count} {name}{'' if count == 1 else 's'}" for count, name in ((tabs, "tab"), (blanks, "blank")) if count
-    ]
-    return " and ".join(parts) or "no indentation"
 
 
 def _closest(own: Sequence[str], searched: str, number: int) -> str:
