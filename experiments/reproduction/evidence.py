@@ -26,7 +26,6 @@ from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import Manifest
 from speciate.tournaments.statistics.estimators import best_at_k, diversity
 from speciate.training.tasks import GENERATED, Split
-from speciate.training.weightings import draw_weightings
 
 Bools = NDArray[np.bool_]
 Mode = Literal["independent", "evolved", "base_mutates"]
@@ -289,7 +288,7 @@ def _met(plan: TaskPlan, pool: AnswerPool) -> TargetHits:
 
 
 def _measured(pool: AnswerPool) -> Measured:
-    weights = draw_weightings(1, _WEIGHTINGS, pool.rewards.shape[2], alpha=1.0, rng=np.random.default_rng(0))[0]
+    weights = np.random.default_rng(0).dirichlet(np.ones(pool.rewards.shape[2]), (1, _WEIGHTINGS))[0]
     weighted = np.mean([expected_best_at_k(rewards, KS, weights) for rewards in pool.rewards], axis=0)
     spread = [diversity(rewards, rewards.max(axis=1) > 0) for rewards in pool.rewards]
     return Measured(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,9 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, command_group, drop_none, examples, parse_key_values
-from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.validation import validation_message
 from speciate.settings import load_settings
+from speciate.training.installed import require_training
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
@@ -92,7 +93,7 @@ def train_command(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
-    _require_training_extra()
+    require_training()
     from speciate.training.recipe import check_run, diagnose_rewards, train_policy
     from speciate.training.warm_up import warm_up
 
@@ -122,13 +123,13 @@ def train_command(
             start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
             if warmed:
                 start, unwarmed = folder.with_name(f"{folder.name}-warm"), start
-                with _TrainingProgress(f"{task}, warm-up") as progress:
-                    warm_up(opened, config, unwarmed, start, resume=resume, cpu=not gpu, progress=progress.step)
+                with _training_progress(f"{task}, warm-up") as progress:
+                    warm_up(opened, config, unwarmed, start, resume=resume, cpu=not gpu, progress=progress)
             if diagnose:
                 _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu), as_json=as_json)
                 return
-            with _TrainingProgress(f"{task}, {method}") as progress:
-                train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress.step)
+            with _training_progress(f"{task}, {method}") as progress:
+                train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress)
     if as_json:
         from speciate.policies.manifest import read_manifest
 
@@ -145,17 +146,6 @@ def _show_diagnosis(diagnosis: RewardDiagnosis, *, as_json: bool) -> None:
     for name, value in diagnosis.rows():
         output.print_line(f"{name}: {value}")
     output.print_line(diagnosis.verdict)
-
-
-def _require_training_extra() -> None:
-    try:
-        import torch  # noqa: F401
-        import trl  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            f"training requires {error.name}, which is not installed.",
-            remedy="Run `pip install 'speciate[train]'`; without a GPU, first install torch from its CPU index.",
-        ) from None
 
 
 def _check_options(task: str, method: str, recipe: dict[str, Any], *, mutator: bool) -> None:
@@ -183,8 +173,8 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
     from speciate.training.recipe import BASES, ensure_base
     from speciate.training.tasks import GENERATED
 
-    with _TrainingProgress(f"{task}, base") as progress:
-        ensure_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress.step)
+    with _training_progress(f"{task}, base") as progress:
+        ensure_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress)
     return folder
 
 
@@ -253,26 +243,18 @@ def _set_value(values: dict[str, Any], name: str, value: object) -> None:
     group[last] = value
 
 
-class _TrainingProgress:
-    """Training progress: a bar on a terminal, periodic lines elsewhere."""
+@contextmanager
+def _training_progress(what: str) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
+    """Yield a function that shows the metrics of a step: in a bar on a terminal, in periodic lines elsewhere."""
+    console, started = output.console(stderr=True), time.monotonic()
+    with output.progress_bars(console) as progress:
+        bar = progress.add_task(what, total=None, status="")
 
-    def __init__(self, what: str) -> None:
-        self._console = output.console(stderr=True)
-        self._what, self._started = what, time.monotonic()
-        self._progress = output.progress_bars(self._console)
-        self._bar = self._progress.add_task(what, total=None, status="")
+        def show(step: int, steps: int, seen: dict[str, float]) -> None:
+            status = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
+            progress.update(bar, completed=step, total=steps, status=status)
+            if not console.is_terminal and (step % _LINE_EVERY == 0 or step == steps):
+                seconds = time.monotonic() - started
+                console.print(f"{what}: {step}/{steps}, {seconds:.0f} s  {status}", soft_wrap=True)
 
-    def __enter__(self) -> _TrainingProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def step(self, step: int, steps: int, seen: dict[str, float]) -> None:
-        """Show the metrics of a training step."""
-        status = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
-        self._progress.update(self._bar, completed=step, total=steps, status=status)
-        if not self._console.is_terminal and (step % _LINE_EVERY == 0 or step == steps):
-            seconds = time.monotonic() - self._started
-            self._console.print(f"{self._what}: {step}/{steps}, {seconds:.0f} s  {status}", soft_wrap=True)
+        yield show

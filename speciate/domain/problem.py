@@ -311,13 +311,11 @@ class Problem(Value):
         if self.language is not None and self.language.exchange is Exchange.TEXT:
             for place, case in enumerate(self.cases, 1):
                 if [type(value) for value in (*case.input, case.expected)] != [str, str]:
-                    yield (
-                        "cases",
-                        (
-                            f"a case, number {place}, is not one text as input and one as `expected`, which programs"
-                            ' exchange: write both in quotes, or set `exchange = "json"` in `language`'
-                        ),
+                    message = (
+                        f"a case, number {place}, is not one text as input and one as `expected`, which programs"
+                        ' exchange: write both in quotes, or set `exchange = "json"` in `language`'
                     )
+                    yield "cases", message
 
     def _mistakes_in_files(self) -> Mistakes:
         if self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):

@@ -36,8 +36,7 @@ def load_model(folder: Path) -> LoadedModel:
     engine = Engine.load(folder)
     config = engine.checkpoint.config
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
-    card = ModelCard(config.max_position_embeddings, weights_digest(folder))
-    return LoadedModel(engine, text, ModelCounters(), card)
+    return LoadedModel(engine, text, ModelCounters(), read_card(folder))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from speciate.inference.engine import GenerationRequest, SampledCompletion
@@ -74,10 +75,7 @@ def _answer(
 
 def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:
     tokens = [text.token(token) for token in sampled.token_ids]
-    offsets, offset = [], 0
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
+    offsets = list(accumulate(map(len, tokens[:-1]), initial=0))
     tops = [
         {**{text.token(each): value for each, value in likeliest}, token: logprob}
         for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)

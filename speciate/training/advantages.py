@@ -15,9 +15,9 @@ marginal set credit (Poly-EPO, arXiv 2604.17654; SetPO, arXiv 2602.01062) for th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
-from typing import Protocol
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
 from speciate.training.entropic import entropic
 from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
-from speciate.training.weightings import draw_weightings
 
 Formula = Callable[[RewardBatch, EstimatorConfig, np.random.Generator], Advantages]
 """Function of checked rewards; ``ESTIMATORS`` checks them."""
@@ -57,7 +56,7 @@ def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator)
 
 def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
     """GRPO with one weighting w ~ Dir(α) for each group, unknown to the policy (arXiv 2605.22817, section 4). m = 1."""
-    drawn = draw_weightings(batch.count, 1, batch.dimensions, alpha=config.alpha, rng=rng)[:, 0]
+    drawn = rng.dirichlet(np.full(batch.dimensions, config.alpha), batch.count)
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, drawn[batch.index]))
 
 
@@ -168,39 +167,31 @@ def _credit_matrix(size: int, kappa: int, baseline: int) -> FloatArray:
     return matrix
 
 
-class Estimator(Protocol):
-    """Function from rewards to advantages.
-
-    ``rewards`` have shape (B, m, k), in [0, 1], with zeros for missing answers; ``groups`` (B,) are the groups of the
-    rollouts, any integers. Without ``config`` the papers' defaults apply.
-    """
-
-    def __call__(
-        self, rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-    ) -> Advantages: ...
-
-
-def _estimator(formula: Formula, *, single: bool) -> Estimator:
-    def advantages(
-        rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
-    ) -> Advantages:
-        return formula(RewardBatch(rewards, groups, single=single), config or EstimatorConfig(), rng)
-
-    return advantages
-
-
-MULTI_ANSWER = frozenset({"multi_rlvr", "vpo"})
+MULTI_ANSWER: Final = frozenset({"multi_rlvr", "vpo"})
 """Estimators for rollouts with several answers; the others require m = 1."""
 
-_FORMULAS: dict[str, Formula] = {
-    each.__name__: each
+
+def _estimate(
+    formula: Formula,
+    rewards: FloatArray,
+    groups: IntArray,
+    *,
+    config: EstimatorConfig | None = None,
+    rng: np.random.Generator,
+) -> Advantages:
+    """Check rewards, shape (B, m, k), in [0, 1], with zeros for missing answers, and return their advantages.
+
+    ``groups`` (B,) are the groups of the rollouts, any integers. Without ``config`` the papers' defaults apply.
+    """
+    batch = RewardBatch(rewards, groups, single=formula.__name__ not in MULTI_ANSWER)
+    return formula(batch, config or EstimatorConfig(), rng)
+
+
+ESTIMATORS: Final = {
+    each.__name__: partial(_estimate, each)
     for each in (
         grpo, gdpo, maxrl, max_at_k, random_weighting, multi_rlvr, vpo, vector_max_at_k, entropic,
         pkpo,
     )
 }  # fmt: skip
-
-ESTIMATORS: dict[str, Estimator] = {
-    name: _estimator(formula, single=name not in MULTI_ANSWER) for name, formula in _FORMULAS.items()
-}
-"""Every estimator by name."""
+"""Every estimator by name: a function of rewards, groups, ``config`` and ``rng``."""

@@ -48,11 +48,9 @@ def trl_arguments(
         num_generations=config.group,
         max_completion_length=generated,
         temperature=config.temperature,
-        top_p=1.0,
         learning_rate=config.learning_rate,
         lr_scheduler_type="constant",
         weight_decay=0.01,
-        max_grad_norm=1.0,
         # Without a weight nothing uses the reference, and TRL does not compute it.
         beta=max(config.kl, config.mutation_kl if config.mutation_share > 0 else 0.0),
         loss_type="bnpo",
@@ -62,18 +60,13 @@ def trl_arguments(
         bf16=not cpu,
         gradient_checkpointing=not cpu and needs_checkpointing(pass_bytes),
         use_vllm=config.use_vllm,
-        vllm_mode="colocate",
         # Otherwise vLLM reserves memory for the model's full context, which may not fit.
         vllm_max_model_length=None if context is None else min(context, config.max_prompt_tokens + longest),
         logging_steps=1,
-        save_strategy="steps",
         # Between batches only: the rest of a started batch cannot be restored.
         save_steps=config.save_every * config.updates,
         save_total_limit=2,
-        report_to=[],
         disable_tqdm=True,
-        dataloader_num_workers=0,
-        remove_unused_columns=False,
     )
 
 

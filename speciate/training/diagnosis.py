@@ -10,6 +10,7 @@ import numpy as np
 
 from speciate.domain.arrays import FloatArray
 from speciate.domain.reward import pareto_front
+from speciate.training.reward_batch import correlations
 
 _WEIGHTINGS: Final = 200
 _COLLINEAR_GAIN: Final = 0.01
@@ -46,13 +47,14 @@ class RewardDiagnosis:
         pooled = np.concatenate(vectors)
         weights = np.random.default_rng(0).dirichlet(np.ones(pooled.shape[1]), size=_WEIGHTINGS)
         gains = [(each @ weights.T).max(axis=0).mean() - each.mean(axis=1).max() for each in vectors]
+        pairs = correlations(pooled[:, np.ptp(pooled, axis=0) > 0])
         fronts = [len(np.unique(each[pareto_front(each)], axis=0)) for each in vectors]
         return cls(
             problems=len(vectors),
             answers=len(pooled),
             nothing=float((pooled.max(axis=1) <= 0).mean()),
             everything=float((pooled.min(axis=1) >= 1).mean()),
-            correlation=_mean_correlation(pooled),
+            correlation=float(pairs.mean()) if len(pairs) else None,
             first_component=_first_component(pooled),
             trade_offs=sum(size > 1 for size in fronts),
             # The draws' mean weighting is not exactly uniform, which can make a gain of zero slightly negative.
@@ -76,14 +78,6 @@ class RewardDiagnosis:
         yield "share of the first principal component", _text(self.first_component)
         yield "problems with a trade-off", f"{self.trade_offs} of {self.problems}"
         yield "E_w gain over the best mean reward", f"{self.gain:.4f}"
-
-
-def _mean_correlation(pooled: FloatArray) -> float | None:
-    varying = pooled[:, np.ptp(pooled, axis=0) > 0]
-    if varying.shape[1] < 2:
-        return None
-    matrix: FloatArray = np.atleast_2d(np.corrcoef(varying, rowvar=False))
-    return float(matrix[np.triu_indices(len(matrix), 1)].mean())
 
 
 def _first_component(pooled: FloatArray) -> float | None:

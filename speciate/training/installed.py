@@ -9,8 +9,8 @@ from speciate.domain.errors import ConfigurationError
 
 def require_training() -> None:
     """Raise ``ConfigurationError`` if the extra ``train`` is not installed."""
-    if missing := [name for name in ("torch", "transformers", "peft") if find_spec(name) is None]:
+    if missing := [name for name in ("torch", "transformers", "peft", "trl") if find_spec(name) is None]:
         raise ConfigurationError(
-            f"a learn worker needs {' and '.join(missing)}, not installed here.",
-            remedy="Install them with: pip install 'speciate[train]'.",
+            f"training requires {' and '.join(missing)}, not installed here.",
+            remedy="Run `pip install 'speciate[train]'`; without a GPU, first install torch from its CPU index.",
         )

@@ -32,15 +32,6 @@ class Weights:
     folder: Path
 
 
-@dataclass(frozen=True)
-class KeptCheckpoint:
-    """A checkpoint on disk: its folder, named as its model, SHA-256 of its weights, and options for the client."""
-
-    folder: Path
-    digest: str
-    options: dict[str, str | bool]
-
-
 def base_folder(learned: Path, policy: Policy) -> Path:
     """Return the folder with the weights of a policy that a run begins with; ``LearningError`` without one."""
     from speciate.policies.bundled import checkpoints
@@ -91,8 +82,13 @@ def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | No
     return state
 
 
-def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimizer: dict[str, Any]) -> KeptCheckpoint:
-    """Write a checkpoint and give it its name by one rename; ``UnavailableError`` if the disk is full."""
+def keep_checkpoint(
+    learned: Path, task: LearningTask, weights: Weights, optimizer: dict[str, Any]
+) -> tuple[str, str, dict[str, str | bool]]:
+    """Write a checkpoint and give it its name by one rename; ``UnavailableError`` if the disk is full.
+
+    Return the name of its folder and model, the SHA-256 of its weights, and options for the client.
+    """
     draft: Path | None = None
     try:
         learned.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -121,7 +117,7 @@ def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimiz
     options: dict[str, str | bool] = {"check": False}
     if task.learning.lora_rank:
         options = {"adapter_path": str(place), "base_model": task.base.model or ""}
-    return KeptCheckpoint(place, digest, options)
+    return place.name, digest, options
 
 
 def _cause(error: Exception, folder: Path) -> str:

@@ -74,13 +74,12 @@ class TorchLearner:
             optimizer.load_state_dict(state)
         try:
             metrics = self._update(task, model, optimizer, rows)
-            checkpoint = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
+            name, digest, options = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
         except BaseException:
             self._kept = None  # its model may be updated already
             raise
-        self._kept = (checkpoint.digest, replace(weights, folder=checkpoint.folder))
-        duration_s = time.perf_counter() - started
-        return LearnedCheckpoint(checkpoint.folder.name, checkpoint.digest, checkpoint.options, duration_s, metrics)
+        self._kept = (digest, replace(weights, folder=self._folder / name))
+        return LearnedCheckpoint(name, digest, options, time.perf_counter() - started, metrics)
 
     def _weights(self, task: LearningTask) -> Weights:
         if self._kept is not None and self._kept[0] == task.parent.checkpoint_digest and task.step:

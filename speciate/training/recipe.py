@@ -86,10 +86,8 @@ def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress:
     with quiet():
         train_base(task, config, unfinished, lambda step, seen: progress and progress(step, config.steps, seen))
     with writing(folder):
-        if not folder.exists():
-            unfinished.rename(folder)
-            return
         # The folder may be the working directory or a mount point, so it stays; the manifest is moved last.
+        folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == MANIFEST):
             shutil.move(path, folder / path.name)
         unfinished.rmdir()

@@ -15,7 +15,6 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, Positi
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
-from speciate.training.weightings import draw_weightings
 
 FINITE: Final = ConfigDict(allow_inf_nan=False)
 _ROUNDING: Final = 1e-12
@@ -91,7 +90,7 @@ class RewardBatch:
 
     def __init__(self, rewards: FloatArray, groups: IntArray, *, single: bool = False) -> None:
         self.rewards = np.asarray(rewards, dtype=np.float64)
-        _check(self.rewards, np.asarray(groups), single=single)
+        _check(self.rewards, single=single)
         self.dimensions = self.rewards.shape[2]
         _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         self.index: IntArray = index.reshape(-1)
@@ -119,7 +118,7 @@ class RewardBatch:
 
     def weightings(self, config: EstimatorConfig, rng: np.random.Generator) -> list[tuple[IntArray, FloatArray]]:
         """Return, for every group size, the rollouts (g, n) and the groups' weightings (g, K, k)."""
-        drawn = draw_weightings(self.count, config.draws, self.dimensions, alpha=config.alpha, rng=rng)
+        drawn = rng.dirichlet(np.full(self.dimensions, config.alpha), (self.count, config.draws))
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
     def flat(self, scores: FloatArray, scale: FloatArray | None = None) -> NDArray[np.bool_]:
@@ -169,24 +168,18 @@ class RewardBatch:
         return Advantages(values, self.diagnostics(shares, values))
 
     def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
+        vectors = self.rewards.reshape(-1, self.dimensions)
+        pairs = correlations(vectors[:, ~_equal(vectors, vectors, axis=0)])
         busy = np.bincount(self.index, np.abs(values)) > 0
         return {
             "flat_groups": float(1.0 - busy.mean()),
             "score_mean": float(scores.mean()),
             "score_std": float((np.bincount(self.index, self.group_std(scores)) / self._sizes).mean()),
-            "correlation": _largest_correlation(self.rewards.reshape(-1, self.dimensions)),
+            "correlation": float(pairs.max()) if len(pairs) else 0.0,
         }
 
 
-def _check(rewards: FloatArray, groups: IntArray, *, single: bool) -> None:
-    if rewards.ndim != 3 or 0 in rewards.shape:
-        raise InvalidInputError(
-            f"rewards have shape {rewards.shape}: expected (rollouts, answers, components), none of them 0."
-        )
-    if groups.shape != rewards.shape[:1]:
-        raise InvalidInputError(f"groups have shape {groups.shape}: expected ({len(rewards)},), one for each rollout.")
-    if not np.issubdtype(groups.dtype, np.integer):
-        raise InvalidInputError(f"groups are {groups.dtype}: expected integers.")
+def _check(rewards: FloatArray, *, single: bool) -> None:
     bad = ~((rewards >= 0.0) & (rewards <= 1.0))  # NaN is neither
     if bad.any():
         b, s, i = (int(axis[0]) for axis in np.nonzero(bad))
@@ -209,9 +202,10 @@ def _equal(scale: FloatArray, numbers: FloatArray, axis: int) -> NDArray[np.bool
     return equal
 
 
-def _largest_correlation(vectors: FloatArray) -> float:
-    varying = vectors[:, ~_equal(vectors, vectors, axis=0)]
+def correlations(varying: FloatArray) -> FloatArray:
+    """Return the correlation of each pair of columns, none of which is constant."""
     if varying.shape[1] < 2:
-        return 0.0
-    matrix: FloatArray = np.atleast_2d(np.corrcoef(varying, rowvar=False))
-    return float(matrix[np.triu_indices(len(matrix), 1)].max())
+        return np.zeros(0)
+    matrix = np.atleast_2d(np.corrcoef(varying, rowvar=False))
+    pairs: FloatArray = matrix[np.triu_indices(len(matrix), 1)]
+    return pairs

@@ -30,13 +30,17 @@ class RolloutRewards:
 def stack_rollouts(rollouts: Sequence[Sequence[Sequence[float]]], *, answers: int, dimensions: int) -> RolloutRewards:
     """Return the rewards of rollouts as one array (B, m, k), padded with zero rows.
 
-    Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped.
+    Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped. A problem may
+    have fewer rewards than its task: the zeros for the others scale all scores of a group equally, and the group's
+    normalisation cancels the factor, since the direction of the first components of a symmetric Dirichlet draw does not
+    depend on their share of the whole. Without that normalisation they shrink advantages: with ``gdpo`` and ``pkpo``,
+    and with another ``norm`` than the group's.
     """
     rewards = np.zeros((len(rollouts), answers, dimensions))
     answered = np.zeros((len(rollouts), answers), dtype=np.bool_)
     for b, rollout in enumerate(rollouts):
         for s, vector in enumerate(rollout[:answers]):
-            rewards[b, s] = vector
+            rewards[b, s, : len(vector)] = vector
             answered[b, s] = True
     return RolloutRewards(rewards, answered)
 

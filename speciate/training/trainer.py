@@ -9,8 +9,8 @@
 
 Everything else is TRL's GRPOTrainer: batches, optimisers, checkpoints, several GPUs, vLLM, LoRA. It differs from GRPO
 in three points: rewards stay vectors until the estimator, mutation prompts have their own KL weight, and the loss is a
-mean over the tokens of the batch. ``HOOKS`` names the overridden private methods of TRL; a test checks their
-signatures, since TRL may change them without notice.
+mean over the tokens of the batch. A test checks the signatures of TRL's private methods that are overridden, since
+TRL may change them without notice.
 """
 
 from __future__ import annotations
@@ -51,16 +51,6 @@ from speciate.training.tasks import Task
 
 _PROBES: Final = 4
 """Prompts by which an endpoint is verified."""
-HOOKS: Final = {
-    "_generate": ("prompts",),
-    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),
-    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
-    "_generate_and_score_completions": ("inputs",),
-    "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep"),
-    "_compute_loss": ("model", "inputs"),
-    "_save_checkpoint": ("model", "trial"),
-}
-"""Overridden private methods of TRL's trainer, with the parameters that the overrides name."""
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
@@ -260,8 +250,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
         m = self._asking.answers_per_rollout
-        padded = [[self._padded(vector) for vector in vectors] for vectors in scores]
-        batch = stack_rollouts(padded, answers=m, dimensions=len(self.task.rewards))
+        batch = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
                 self.populations.add(row["problem"], program, vector)
@@ -287,16 +276,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         ended = text != written or len(ids) < self.args.max_completion_length or policy.codec is not None
         finish = "stop" if ended or ids[-1] == self.processing_class.eos_token_id else "length"
         return parse_completion(text, problem=problem, policy=policy, parent=parent, finish_reason=finish)
-
-    def _padded(self, vector: Sequence[float]) -> tuple[float, ...]:
-        """Return a vector of shape (k,) for a problem with fewer rewards than its task has.
-
-        The zeros scale all scores of a group equally, and the group's normalisation cancels the factor: the direction
-        of the first components of a symmetric Dirichlet draw does not depend on their share of the whole. Without
-        that normalisation they shrink advantages: with ``gdpo`` and ``pkpo``, and with another ``norm`` than the
-        group's.
-        """
-        return (*vector, *[0.0] * (len(self.task.rewards) - len(vector)))
 
     # 4. Advantages
 

@@ -253,13 +253,11 @@ def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: 
         learning_rate=chosen.learning_rate,
         lr_scheduler_type="constant",
         weight_decay=0.01,
-        max_grad_norm=1.0,
         use_cpu=cpu,
         bf16=not cpu,
         save_strategy="no",  # the gate saves
         save_total_limit=2,
         logging_strategy="no",
-        report_to=[],
         disable_tqdm=True,
         remove_unused_columns=False,
     )

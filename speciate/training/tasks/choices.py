@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -68,20 +68,18 @@ class ChoicesTask:
 
 
 def _chains(content: Content) -> list[python_steps.Chain]:
-    steps: Any = content["steps"]
-    return [((step, k),) for step, k in steps]
+    return [((step, k),) for step, k in content["steps"]]
 
 
 def _behaviours(content: Content) -> object:
     """Return what the three functions do, in any order: such problems belong to one split."""
-    kind = FAMILIES[str(content["family"])]
+    kind = FAMILIES[content["family"]]
     done = [repr(python_steps.behaviour(chain, PROBES[kind])) for chain in _chains(content)]
     return [kind, sorted(done)]
 
 
 def _problem(slug: str, content: Content) -> Problem:
-    family = str(content["family"])
-    inputs: Any = content["inputs"]
+    family = content["family"]
     chains = _chains(content)
     listed = "; ".join(f"({i}) {python_steps.phrases(chain)[0]}" for i, chain in enumerate(chains, 1))
     return Problem.model_validate(
@@ -102,7 +100,7 @@ def _problem(slug: str, content: Content) -> Problem:
             "cases": [
                 {"input": [value], "expected": python_steps.run(chain, value), "reward": name, "hidden": True}
                 for name, chain in zip(CHOICES, chains, strict=True)
-                for value in inputs
+                for value in content["inputs"]
             ],
         }
     )

@@ -16,7 +16,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.codecs import maze as codec
 from speciate.training.tasks import maze_score
 from speciate.training.tasks.maze_generator import PAPER, REWARDS, SMALL, Cell, Maze, MazeSize, make_maze
-from speciate.training.tasks.task import Split, drawn_problems
+from speciate.training.tasks.task import Content, Split, drawn_problems
 
 _TRIES: Final = 6
 _DIRECT: Final = 0.4
@@ -52,7 +52,7 @@ class MazeTask:
         return self.size.longest + 1
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        def draw(rng: np.random.Generator) -> dict[str, object]:
+        def draw(rng: np.random.Generator) -> Content:
             maze = make_maze(rng, self.size)
             return {"rows": maze.rows, "budget": maze.budget}
 
@@ -95,14 +95,12 @@ class MazeTask:
                 return _text(parent), _text(child)
         return None
 
-    def _problem(self, slug: str, content: dict[str, object]) -> Problem:
-        rows = content["rows"]
-        assert isinstance(rows, tuple)  # noqa: S101 - drawn above
+    def _problem(self, slug: str, content: Content) -> Problem:
         return Problem.model_validate(
             {
                 "slug": slug,
                 "title": f"A maze of {self.size.side} × {self.size.side} cells with {content['budget']} steps",
-                "description": _DESCRIPTION.format(rows="\n".join(rows), budget=content["budget"]),
+                "description": _DESCRIPTION.format(rows="\n".join(content["rows"]), budget=content["budget"]),
                 "source": "Generated after the maze task of arXiv 2605.22817.",
                 "kind": "data",
                 "objectives": [{"name": name} for name in REWARDS],

@@ -80,14 +80,13 @@ class Maze:
             for cell in self.open
         }
 
-    def score(self, route: Sequence[Cell]) -> tuple[float, float, float, float]:
+    def score(self, route: Sequence[Cell]) -> tuple[float, ...]:
         """Return the rewards of a route from the start, in the order of ``REWARDS``.
 
         A route that leaves the maze, jumps, passes a wall, exceeds the budget or does not end at the exit has zeros.
         """
         rewards = score_route(self.rows, self.budget, route)
-        completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
-        return completion, gold, diamond, avoid_lava
+        return tuple(rewards[name] for name in REWARDS)
 
     def shortest(self, goals: frozenset[Cell], *, within: int) -> int | None:
         """Return the steps of the shortest route to the exit through given cells; None beyond the limit."""

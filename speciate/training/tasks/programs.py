@@ -18,7 +18,7 @@ import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.programs import INPUTS, LEVELS, ProgramsCodec, python_of, vocabulary
-from speciate.training.tasks.task import Split, drawn_problems
+from speciate.training.tasks.task import Content, Split, drawn_problems
 
 CASES: Final = 8
 _ALL_CASES: Final = " and ".join(f"case_{i + 1} >= 1" for i in range(CASES))
@@ -105,7 +105,7 @@ class ProgramsTask:
         levels, thresholds = _steps(text)
         return tuple(float(_value(levels, thresholds, x) == y) for x, y in _cases(problem))
 
-    def _draw(self, rng: np.random.Generator) -> dict[str, object]:
+    def _draw(self, rng: np.random.Generator) -> Content:
         while True:
             levels = int(rng.integers(self.hidden[0], self.hidden[1] + 1))
             thresholds = np.sort(rng.choice(np.arange(1, INPUTS), size=levels - 1, replace=False)).tolist()
@@ -116,9 +116,8 @@ class ProgramsTask:
             if all(a != b for a, b in pairwise(values)) and len(classes) == levels:
                 return {"cases": [[x, y] for x, y in zip(inputs, outputs, strict=True)]}
 
-    def _problem(self, slug: str, content: dict[str, object]) -> Problem:
+    def _problem(self, slug: str, content: Content) -> Problem:
         pairs = content["cases"]
-        assert isinstance(pairs, list)  # noqa: S101 - drawn above
         return Problem.model_validate(
             {
                 "slug": slug,

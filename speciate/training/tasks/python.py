@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -89,18 +89,16 @@ def _is_function(chain: python_steps.Chain, kind: str) -> bool:
 
 
 def _chain(content: Content) -> python_steps.Chain:
-    steps: Any = content["chain"]
-    return tuple((step, k) for step, k in steps)
+    return tuple((step, k) for step, k in content["chain"])
 
 
 def _behaviour(content: Content) -> object:
-    kind = FAMILIES[str(content["family"])]
+    kind = FAMILIES[content["family"]]
     return [kind, python_steps.behaviour(_chain(content), PROBES[kind])]
 
 
 def _problem(slug: str, content: Content) -> Problem:
-    chain, family = _chain(content), str(content["family"])
-    inputs: Any = content["inputs"]
+    chain, family = _chain(content), content["family"]
     steps = ", then ".join(python_steps.phrases(chain))
     count = f"{len(chain)} step{'s' if len(chain) > 1 else ''}"
     return Problem.model_validate(
@@ -117,7 +115,7 @@ def _problem(slug: str, content: Content) -> Problem:
             "limits": {"wall_s": 2, "cpu_s": 2},
             "cases": [
                 {"input": [value], "expected": python_steps.run(chain, value), "reward": name, "hidden": i >= VISIBLE}
-                for i, (name, value) in enumerate(zip(PythonTask.rewards, inputs, strict=True))
+                for i, (name, value) in enumerate(zip(PythonTask.rewards, content["inputs"], strict=True))
             ],
         }
     )

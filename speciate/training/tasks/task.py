@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of, text_digest
 
-Content = dict[str, object]
+Content = dict[str, Any]
 
 
 class Split(StrEnum):
