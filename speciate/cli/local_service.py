@@ -118,7 +118,7 @@ class LocalService:
         """Start all processes, yielding what is done next."""
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
-            _check_redis(self.settings.redis_url.get_secret_value())
+            check_redis(self.settings.redis_url.get_secret_value())
         _create_data_dir(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
         # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
@@ -343,12 +343,14 @@ def _secret(value: SecretStr | None) -> str:
     return "" if value is None else value.get_secret_value()
 
 
-def _check_redis(url: str) -> None:
+def check_redis(url: str) -> dict[str, str]:
+    """Return what a server says about itself, or raise ``UnavailableError``."""
     import redis
 
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
-            client.ping()
+            info: dict[str, str] = client.info("server")
+            return info
     except (redis.RedisError, ValueError) as error:
         raise UnavailableError(
             f"Redis does not respond: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."

@@ -100,18 +100,18 @@ def convert(
     Names of the rewards become known when the evaluator scores the seed program; see ``measure``.
     """
     directions = directions_of(maximize, minimize)
-    measured = measure(draft, score, anyway=anyway, repeat_within_s=repeat_within_s)
-    draft, seed, remarks = measured.draft, measured.seed, [*measured.draft.remarks]
+    draft, seed, noise, artifacts = measure(draft, score, anyway=anyway, repeat_within_s=repeat_within_s)
+    remarks = [*draft.remarks]
     for name in directions or (SCORE,):
-        if name not in seed and name in measured.artifacts:
+        if name not in seed and name in artifacts:
             raise InvalidInputError(
-                f"{name} is {measured.artifacts[name].strip()[:200]}: expected a finite number.",
+                f"{name} is {artifacts[name].strip()[:200]}: expected a finite number.",
                 remedy="Let the evaluator return a number, or raise an exception if the program fails.",
             )
     objectives = rewards_of(draft, directions, seed)
     # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.
     counted = {o.name for o in objectives if o.role is not ObjectiveRole.RECORD or o.name == MEAN}
-    noise = {name: spread for name, spread in measured.noise.items() if name in counted}
+    noise = {name: spread for name, spread in noise.items() if name in counted}
     rewards = DraftRewards(objectives, seed, noise, _targets(targets, objectives))
     if noise:
         remarks.append(f"evaluations differ in {', '.join(sorted(noise))}: a target counts after three confirmations")
@@ -121,7 +121,7 @@ def convert(
             " does. If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
         )
     files = draft.texts(rewards)
-    return Converted(problem_of(files), files, dict(seed), measured.artifacts, tuple(remarks), draft.left_out)
+    return Converted(problem_of(files), files, dict(seed), artifacts, tuple(remarks), draft.left_out)
 
 
 def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Target]:

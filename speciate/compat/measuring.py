@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from speciate.compat.draft import Draft
@@ -23,24 +23,13 @@ Score = Callable[[Problem, Sequence[int]], Sequence[Evaluation]]
 """Function that evaluates the seed program of a problem, once with each seed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What an initial program scores."""
-
-    draft: Draft
-    """The directory with what its evaluation has shown."""
-    seed: Mapping[str, float]
-    """Metrics by name."""
-    noise: Mapping[str, float]
-    """Spread of every metric that differs between evaluations."""
-    artifacts: Mapping[str, str]
-    """Artifacts of the first evaluation, by label."""
-
-
-def measure(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s: float = 60.0) -> Measured:
+def measure(
+    draft: Draft, score: Score, *, anyway: bool, repeat_within_s: float
+) -> tuple[Draft, Mapping[str, float], Mapping[str, float], Mapping[str, str]]:
     """Score the initial program once, and twice more if that took no longer than ``repeat_within_s``.
 
-    ``anyway`` accepts a program without a positive score.
+    Returns the directory with what that has shown, the metrics by name, the spread of each that differs between
+    evaluations, and the artifacts of the first one by label. ``anyway`` accepts a program without a positive score.
 
     Raises:
         InvalidInputError: It cannot be scored, or its scores look like a failure; says why and what to do.
@@ -74,9 +63,7 @@ def measure(draft: Draft, score: Score, *, anyway: bool = False, repeat_within_s
         else f"{draft.seed} has no EVOLVE-BLOCK markers: the whole program may change"
     )
     notes = filter(None, (stray_marker_note(trial.seed_program) or whole, sentinel))
-    return Measured(
-        replace(draft, remarks=(*draft.remarks, *notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
-    )
+    return replace(draft, remarks=(*draft.remarks, *notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
 
 
 _LIMITS: Final = {

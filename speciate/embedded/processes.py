@@ -144,8 +144,7 @@ class GuardedProcesses:
 
     def start(self, command: ChildCommand) -> int:
         """Start a child, or start it again after it ended, and return its process id; raises `EmbeddedServerError`."""
-        if (child := self.poll().get(command.name)) is not None and child.running:
-            raise ValueError(f"{command.name} is already running, as process {child.pid}")
+        self.poll()
         self._status.pop(command.name, None)
         self._failures.pop(command.name, None)
         limit_s = _ANSWER_LIMIT_S + (0.0 if self._preload is None else _PRELOAD_LIMIT_S)
@@ -163,20 +162,18 @@ class GuardedProcesses:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to one child, even if it runs as another user."""
-        self._command(name)
         self._send({"op": "signal", "name": name, "signal": int(number)})
 
     def stop_child(self, name: str) -> ChildStatus:
-        limit_s = self._command(name).grace_s + _ANSWER_LIMIT_S
+        limit_s = self._commands[name].grace_s + _ANSWER_LIMIT_S
         self._send({"op": "stop", "name": name})
         self._wait_until(lambda: not self._status[name].running, limit_s)
         return self._status[name]
 
     def restart(self, name: str) -> int:
-        command = self._command(name)
         if self.poll()[name].running:
             self.stop_child(name)
-        return self.start(command)
+        return self.start(self._commands[name])
 
     def stop(self) -> bool:
         """Stop every child, last started first, and the guard; calling it again does nothing.
@@ -206,11 +203,6 @@ class GuardedProcesses:
         guard.stdout.close()
         self._guard = None
         return guard.returncode == 0
-
-    def _command(self, name: str) -> ChildCommand:
-        if name not in self._commands:
-            raise ValueError(f"unknown child {name!r}; children: {', '.join(self._commands) or 'none'}")
-        return self._commands[name]
 
     def _send(self, message: dict[str, object], file: BinaryIO | None = None) -> None:
         self.launch()

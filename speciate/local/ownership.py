@@ -7,21 +7,12 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
 FOLDER = "local"
 """Folder of these files in the data directory."""
-
-
-@dataclass(frozen=True)
-class LeftBehind:
-    """What a killed process left: its runs, and the time of its last sign of life."""
-
-    run_ids: list[UUID]
-    alive_at: datetime
 
 
 class OwnRuns:
@@ -60,8 +51,8 @@ class OwnRuns:
         os.close(self._file)
 
 
-def take_left_behind(folder: Path) -> Iterator[LeftBehind]:
-    """Yield what killed processes left behind, each once; the caller may stop early."""
+def take_left_behind(folder: Path) -> Iterator[tuple[list[UUID], datetime]]:
+    """Yield the runs of each killed process and the time of its last sign of life, once; the caller may stop early."""
     for path in sorted(folder.glob("[0-9a-f]*")):
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -74,7 +65,7 @@ def take_left_behind(folder: Path) -> Iterator[LeftBehind]:
             socket_folder, *lines = path.read_text().splitlines()
             shutil.rmtree(socket_folder, ignore_errors=True)
             # A last line without its end was cut off with the process.
-            yield LeftBehind([UUID(line) for line in lines], datetime.fromtimestamp(os.fstat(file).st_mtime, UTC))
+            yield [UUID(line) for line in lines], datetime.fromtimestamp(os.fstat(file).st_mtime, UTC)
             path.unlink()
         except BlockingIOError:
             continue  # its process lives

@@ -118,10 +118,10 @@ class LocalWorker:
 
     def recover(self) -> None:
         """Pause the runs of killed processes: they must not spend again by themselves."""
-        for left in take_left_behind(self._folder):
-            abandon(self._stores.engine, left.run_ids, left.alive_at)
-            self._pause(left.run_ids, KILLED)
-            self._stores.work.reconcile(left.run_ids)
+        for run_ids, alive_at in take_left_behind(self._folder):
+            abandon(self._stores.engine, run_ids, alive_at)
+            self._pause(run_ids, KILLED)
+            self._stores.work.reconcile(run_ids)
 
     def stop(self, reason: str) -> None:
         """Pause the unfinished runs of this process, finish what is in progress or release it."""

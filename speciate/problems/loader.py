@@ -133,23 +133,15 @@ def _parse(text: str, read: Reader, file: str, name: str, read_data: DataReader 
     problem, mistakes = examine(siblings.definition)
     if siblings.field_errors:
         # Checks across fields would report the unreadable parts a second time.
-        mistakes = [
-            field_error for field_error in mistakes if field_error.where.partition(".")[0] not in ("", "kind", "cases")
-        ]
+        mistakes = [f for f in mistakes if f.where.partition(".")[0] not in ("", "kind", "cases")]
     unknown = [
         FieldError(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
     ]
-    field_errors = [*unknown, *siblings.field_errors, *(siblings.place(field_error) for field_error in mistakes)]
+    field_errors = [*unknown, *siblings.field_errors, *map(siblings.place, mistakes)]
     if problem is None or field_errors:
         labelled = [replace(f, label=f.label or label_of(f.where, raw)) for f in field_errors]
         placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in labelled]
-        raise invalid(
-            name,
-            sorted(
-                placed,
-                key=lambda field_error: (field_error.file != file, field_error.file or "", field_error.line or 0),
-            ),
-        )
+        raise invalid(name, sorted(placed, key=lambda f: (f.file != file, f.file or "", f.line or 0)))
     return problem
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
-import redis
 import sqlalchemy as sa
 from pydantic import SecretStr
 
@@ -19,8 +18,9 @@ from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_to
 from evaluators.features import kernel_features
 from evaluators.tiers.launch import TIERS
 from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, run_check, secret_key_finding
+from speciate.cli.local_service import check_redis
 from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
-from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
+from speciate.domain.errors import SpeciateError
 from speciate.egress.sealing import VARIABLE
 from speciate.embedded.binaries import find_postgres, find_valkey
 from speciate.embedded.errors import DataDirectoryBusyError
@@ -167,13 +167,7 @@ def _connected(url: str) -> Iterator[sa.Engine]:
 
 
 def _configured_redis(url: str) -> str:
-    try:
-        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
-            info = client.info("server")
-    except ValueError as error:
-        raise ConfigurationError(f"invalid URL: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
-    except redis.RedisError as error:
-        raise UnavailableError(f"the server does not respond: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    info = check_redis(url)
     version = info.get("valkey_version") or info.get("redis_version")
     return f"configured, {info.get('server_name', 'redis')} {version}"
 

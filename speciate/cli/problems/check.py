@@ -60,15 +60,11 @@ class SeedCheck:
         output.print_line(f"{problem.slug}: {problem.title}")
         if note := stray_marker_note(problem.seed_program):
             output.print_line(f"note: {note}")
-        if self.evaluation is None and problem.cascade[0].external:
-            output.print_line(
-                "The definition is valid. External evaluators measure everything: try yours on the seed program."
-            )
-            return
         if self.evaluation is None:
-            output.print_line(
-                "The definition is valid. It has no seed program to score: policies write candidates from scratch."
-            )
+            why = "It has no seed program to score: policies write candidates from scratch."
+            if problem.cascade[0].external:
+                why = "External evaluators measure everything: try yours on the seed program."
+            output.print_line(f"The definition is valid. {why}")
             return
         if (failure := describe_seed_failure(problem, self.evaluation)) is not None:
             output.print_text(failure)

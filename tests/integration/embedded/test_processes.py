@@ -56,19 +56,6 @@ def test_a_command_that_cannot_run_is_named(processes: GuardedProcesses, tmp_pat
     assert "nothing" not in processes.poll()
 
 
-def test_the_same_name_twice_is_refused(processes: GuardedProcesses, shell: Command) -> None:
-    processes.start(shell("one", "exec sleep 60"))
-    with pytest.raises(ValueError, match="one is already running"):
-        processes.start(shell("one", "exec sleep 60"))
-
-
-def test_an_unknown_name_is_refused(processes: GuardedProcesses, shell: Command) -> None:
-    processes.start(shell("one", "exec sleep 60"))
-    with pytest.raises(ValueError, match=r"unknown child 'two'.*one"):
-        processes.signal("two", signal.SIGTERM)
-    assert processes.poll()["one"].running
-
-
 def test_stop_is_in_reverse_order_with_each_ones_signal(
     processes: GuardedProcesses, shell: Command, tmp_path: Path
 ) -> None:
