@@ -96,30 +96,27 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
     output.exit_with_json(campaign, as_json=as_json)
     declared = campaign.declaration
     output.print_fields(
-        (
-            ("campaign", campaign.slug),
-            ("id", campaign.id),
-            ("title", declared.title),
-            ("state", state_of(campaign)),
-            ("policy", _names(declared.policy)),
-            ("mutator", _names(declared.mutator or {})),
-            ("strategy", declared.strategy),
-            ("mode", _mode(declared)),
-            ("seed", str(declared.seed)),
-            ("spent", f"{campaign.spent:,} of {declared.evaluations:,} evaluations in {campaign.slices:,} slices"),
-            ("unlocked", f"{campaign.unlocked:,} of {_problems(campaign)}"),
-            *learning_fields(campaign.learning, over=campaign.state.ended),
-            ("declaration", f"sha256 {campaign.digest}"),
-            ("created", output.format_time(campaign.created_at)),
-            ("finished", output.format_time(campaign.finished_at)),
-        )
+        ("campaign", campaign.slug),
+        ("id", campaign.id),
+        ("title", declared.title),
+        ("state", state_of(campaign)),
+        ("policy", _names(declared.policy)),
+        ("mutator", _names(declared.mutator or {})),
+        ("strategy", declared.strategy),
+        ("mode", _mode(declared)),
+        ("seed", str(declared.seed)),
+        ("spent", f"{campaign.spent:,} of {declared.evaluations:,} evaluations in {campaign.slices:,} slices"),
+        ("unlocked", f"{campaign.unlocked:,} of {_problems(campaign)}"),
+        *learning_fields(campaign.learning, over=campaign.state.ended),
+        ("declaration", f"sha256 {campaign.digest}"),
+        ("created", output.format_time(campaign.created_at)),
+        ("finished", output.format_time(campaign.finished_at)),
     )
     output.print_line()
     output.print_table(
         ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
         [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
           p.run_id) for p in campaign.problems[:rows]],
-        empty="",
     )  # fmt: skip
     if len(campaign.problems) > rows:
         output.print_line(f"… and {len(campaign.problems) - rows:,} more: --rows {len(campaign.problems)}")

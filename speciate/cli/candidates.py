@@ -100,13 +100,11 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
     output.exit_with_json(record, as_json=as_json)
     reasoning = f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
     output.print_fields(
-        (
-            ("candidate", f"{candidate.run_id}/{candidate.number}"),
-            ("rollout", record.id),
-            ("finish reason", record.finish_reason),
-            ("tokens", f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{reasoning}"),
-            ("answers", f"{record.answers:,}"),
-        )
+        ("candidate", f"{candidate.run_id}/{candidate.number}"),
+        ("rollout", record.id),
+        ("finish reason", record.finish_reason),
+        ("tokens", f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{reasoning}"),
+        ("answers", f"{record.answers:,}"),
     )
     failure = (
         f"{candidate.failure_reason}: {candidate.failure_detail}" if candidate.failure else "The answer could be read."
@@ -171,36 +169,34 @@ def _result(candidate: CandidateRecord) -> str:
 
 def _show(candidate: CandidateDetail) -> None:
     output.print_fields(
+        ("candidate", f"{candidate.run_id}/{candidate.number}"),
+        ("id", candidate.id),
+        ("status", candidate.status.value),
+        ("role", candidate.role.value),
+        ("island", str(candidate.island)),
+        ("parents", _numbers(candidate.parents)),
+        ("inspirations", _numbers(candidate.inspirations)),
         (
-            ("candidate", f"{candidate.run_id}/{candidate.number}"),
-            ("id", candidate.id),
-            ("status", candidate.status.value),
-            ("role", candidate.role.value),
-            ("island", str(candidate.island)),
-            ("parents", _numbers(candidate.parents)),
-            ("inspirations", _numbers(candidate.inspirations)),
-            (
-                "near-duplicate of" if candidate.failure_reason == "near_duplicate" else "duplicate of",
-                candidate.duplicate_of,
-            ),
-            ("seed from", candidate.origin),
-            ("reused from", candidate.reused_from),
-            ("rewards", output.format_rewards(candidate.rewards)),
-            ("weighted sum", output.format_number(candidate.scalar)),
-            ("meets", ", ".join(candidate.targets)),
-            *((f"target {name}", measured) for name, measured in candidate.refuted.items()),
-            ("failure", f"{candidate.failure.value} ({candidate.failure_reason})" if candidate.failure else None),
-            ("detail", candidate.failure_detail),
-            ("stopped at", candidate.stopped_at),
-            ("tier", candidate.tier),
-            ("attested by", candidate.attested_by),
-            ("environment", candidate.environment),
-            ("output from", candidate.carried_from),
-            (
-                "resources",
-                f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU, {candidate.memory_bytes / 2**20:.0f} MiB",
-            ),
-        )
+            "near-duplicate of" if candidate.failure_reason == "near_duplicate" else "duplicate of",
+            candidate.duplicate_of,
+        ),
+        ("seed from", candidate.origin),
+        ("reused from", candidate.reused_from),
+        ("rewards", output.format_rewards(candidate.rewards)),
+        ("weighted sum", output.format_number(candidate.scalar)),
+        ("meets", ", ".join(candidate.targets)),
+        *((f"target {name}", measured) for name, measured in candidate.refuted.items()),
+        ("failure", f"{candidate.failure.value} ({candidate.failure_reason})" if candidate.failure else None),
+        ("detail", candidate.failure_detail),
+        ("stopped at", candidate.stopped_at),
+        ("tier", candidate.tier),
+        ("attested by", candidate.attested_by),
+        ("environment", candidate.environment),
+        ("output from", candidate.carried_from),
+        (
+            "resources",
+            f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU, {candidate.memory_bytes / 2**20:.0f} MiB",
+        ),
     )
     rationale = [("rationale", candidate.rationale)] if candidate.rationale else []
     output.print_sections((*rationale, *candidate.artifacts.items(), ("program", candidate.program)))

@@ -51,7 +51,6 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             row["summary"],
             row["folder"],
         ),
-        empty="",
         as_json=as_json,
     )
 

@@ -88,7 +88,7 @@ def print_text(text: str) -> None:
         sys.stdout.write("\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:
     """Print a table, or the note ``empty`` if it has no rows. A column name with the prefix ``>`` is right-aligned."""
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
@@ -126,7 +126,12 @@ def _print_plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 
 def print_records(
-    records: Iterable[T], columns: Sequence[str], row: Callable[[T], Sequence[object]], *, empty: str, as_json: bool
+    records: Iterable[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    as_json: bool,
+    empty: str = "",
 ) -> None:
     """Print records as JSON Lines, or as a table; ``row`` returns the cells of a record."""
     if as_json:
@@ -173,7 +178,7 @@ def empty_message(what: str, hint: str, **filters: object) -> str:
     return f"No {what} match {sanitize(filtered)}." if filtered else f"There are no {what} yet: {hint}"
 
 
-def print_fields(pairs: Iterable[tuple[str, object]], *, stderr: bool = False) -> None:
+def print_fields(*pairs: tuple[str, object], stderr: bool = False) -> None:
     """Print one name and value per line, omitting values that are None or empty."""
     fields = [(name, sanitize(value)) for name, value in pairs if value is not None and value != ""]
     width = max((len(name) for name, _ in fields), default=0)
@@ -226,7 +231,7 @@ def print_estimate(estimate: RunEstimate, actual: Mapping[str, float] | None = N
         digits = 4 if name == "dollars" else 0
         rows.append((name, *("" if value is None else f"{value:,.{digits}f}" for value in values)))
     columns = ("", ">expected", ">from", ">to", *([] if actual is None else [">actual"]))
-    print_table(columns, rows, empty="")
+    print_table(columns, rows)
     print_note(f"Estimated for the whole budget. {estimate.basis}.")
 
 

@@ -260,7 +260,7 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": version.name, "id": version.id, "digest": version.digest}
-    output.print_fields([*head.items(), *values.items(), *more.items(), *hidden_fields(version)])
+    output.print_fields(*head.items(), *values.items(), *more.items(), *hidden_fields(version))
 
 
 @app.command("export", epilog=examples("speciate policies export maze-base-cea406888ef0@3 ./checkpoint"))
@@ -293,7 +293,7 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
         output.print_json(answer)
     else:
         output.print_line(f"{name} {contact(answer)}.")
-        output.print_fields(answer.items())
+        output.print_fields(*answer.items())
 
 
 @app.command(

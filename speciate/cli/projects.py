@@ -47,7 +47,6 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
         projects,
         ("project", ">concurrent runs", ">evaluations/day", ">tokens/day", "title"),
         lambda p: (p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title),
-        empty="",
         as_json=as_json,
     )
 
@@ -60,14 +59,12 @@ def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None
     output.exit_with_json(project, as_json=as_json)
     used = project.used
     output.print_fields(
-        (
-            ("project", project.slug),
-            ("title", project.title),
-            ("concurrent runs", f"{used.concurrent_runs:,} of {_limit(project.quota.concurrent_runs)}"),
-            ("evaluations today", f"{used.evaluations:,} of {_limit(project.quota.evaluations_per_day)}"),
-            ("tokens today", f"{used.tokens:,} of {_limit(project.quota.tokens_per_day)}"),
-            ("day resets", f"{used.resets_at:%Y-%m-%d %H:%M} UTC"),
-        )
+        ("project", project.slug),
+        ("title", project.title),
+        ("concurrent runs", f"{used.concurrent_runs:,} of {_limit(project.quota.concurrent_runs)}"),
+        ("evaluations today", f"{used.evaluations:,} of {_limit(project.quota.evaluations_per_day)}"),
+        ("tokens today", f"{used.tokens:,} of {_limit(project.quota.tokens_per_day)}"),
+        ("day resets", f"{used.resets_at:%Y-%m-%d %H:%M} UTC"),
     )
 
 

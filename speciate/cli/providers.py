@@ -46,6 +46,5 @@ def print_providers(*, as_json: bool) -> None:
         rows,
         ("provider", "endpoint", "key", "quirks"),
         lambda row: (row["name"], row["base_url"], row["key_variable"], row["summary"]),
-        empty="",
         as_json=as_json,
     )

@@ -35,7 +35,7 @@ def show_report(report: Report, most_rows: int, *, full: bool) -> None:
         if section.note:
             output.print_line(section.note, style="dim")
         if section.rows:
-            output.print_table(section.columns, section.rows[:most_rows], empty="")
+            output.print_table(section.columns, section.rows[:most_rows])
         if (more := len(section.rows) - most_rows) > 0:
             output.print_line(f"… and {more:,} more: speciate tournaments export {slug} --out report.html")
     if not full:

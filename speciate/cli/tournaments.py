@@ -166,24 +166,22 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     output.exit_with_json(tournament, as_json=as_json)
     declared = tournament.declaration
     output.print_fields(
+        ("tournament", tournament.slug),
+        ("id", tournament.id),
+        ("title", declared.title),
+        ("state", state_of(tournament)),
+        ("runs", f"{tournament.ended:,} ended, {tournament.started:,} started, {tournament.planned:,} planned"),
+        ("declaration", f"sha256 {tournament.digest}"),
+        ("problems", f"{len(tournament.schedule.problems):,}"),
+        ("seeds", ", ".join(map(str, tournament.schedule.seeds))),
+        ("entrants", "\n".join(map(_entrant, declared.entrants))),
+        ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
         (
-            ("tournament", tournament.slug),
-            ("id", tournament.id),
-            ("title", declared.title),
-            ("state", state_of(tournament)),
-            ("runs", f"{tournament.ended:,} ended, {tournament.started:,} started, {tournament.planned:,} planned"),
-            ("declaration", f"sha256 {tournament.digest}"),
-            ("problems", f"{len(tournament.schedule.problems):,}"),
-            ("seeds", ", ".join(map(str, tournament.schedule.seeds))),
-            ("entrants", "\n".join(map(_entrant, declared.entrants))),
-            ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
-            (
-                "amendments",
-                "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in tournament.amendments),
-            ),
-            ("created", output.format_time(tournament.created_at)),
-            ("finished", output.format_time(tournament.finished_at)),
-        )
+            "amendments",
+            "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in tournament.amendments),
+        ),
+        ("created", output.format_time(tournament.created_at)),
+        ("finished", output.format_time(tournament.finished_at)),
     )
 
 

@@ -5,7 +5,7 @@ parent (`processes.py`) writes JSON lines to its standard input, a socket, and r
 
     in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...], "users": file or null,
           "preload": {"path": [...], "modules": [...], "environment": {...}} or null}          first, once
-         {"op": "start", "child": {name, argv, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file, module}}
+         {"op": "start", "child": {name, argv, cwd, user, stop_signal, death_signal, grace_s, log_file, module}}
              with a file that holds the environment; of a fork, only the fork reads it
          {"op": "signal", "name": ..., "signal": ...}
          {"op": "stop", "name": ...}
@@ -113,10 +113,10 @@ class Child:
 
 
 def _spawn(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) -> "subprocess.Popen[bytes]":
-    guard, death_signal = os.getpid(), spec["death_signal"]
+    guard, death_signal = os.getpid(), spec["death_signal"] or spec["stop_signal"]
     switch: dict[str, Any] = {}
-    if spec["uid"] is not None:
-        switch = {"user": spec["uid"], "group": spec["gid"], "extra_groups": []}
+    if spec["user"] is not None:
+        switch = {"user": spec["user"][0], "group": spec["user"][1], "extra_groups": []}
     return subprocess.Popen(
         spec["argv"],
         env=_read_environment(environment),
@@ -139,7 +139,7 @@ def _fork(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) 
         return pid
     try:
         os.setsid()
-        _tie_to_guard(guard, spec["death_signal"])
+        _tie_to_guard(guard, spec["death_signal"] or spec["stop_signal"])
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

@@ -137,10 +137,9 @@ class GuardedProcesses:
                 pass_fds=self._inherit,
                 start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
             )
-        users = None if self._users is None else str(self._users)
-        watch = {"op": "watch", "parent": self._owner, "inherit": self._inherit, "users": users}
+        watch = {"op": "watch", "parent": self._owner, "inherit": self._inherit, "users": self._users}
         preload = None if self._preload is None else asdict(self._preload)
-        self._send({**watch, "remove": [str(path) for path in self._remove], "preload": preload})
+        self._send({**watch, "remove": self._remove, "preload": preload})
 
     def start(self, command: ChildCommand) -> int:
         """Start a child, or start it again after it ended, and return its process id; raises `EmbeddedServerError`."""
@@ -149,7 +148,8 @@ class GuardedProcesses:
         self._failures.pop(command.name, None)
         limit_s = _ANSWER_LIMIT_S + (0.0 if self._preload is None else _PRELOAD_LIMIT_S)
         with _environment_file(command.env) as environment:
-            self._send({"op": "start", "child": _as_message(command)}, environment)
+            spec = {name: value for name, value in vars(command).items() if name != "env"}
+            self._send({"op": "start", "child": spec}, environment)
         self._wait_until(lambda: command.name in self._status or command.name in self._failures, limit_s)
         if command.name in self._failures:
             raise EmbeddedServerError(f"{command.name} could not be started: {self._failures[command.name]}")
@@ -206,7 +206,7 @@ class GuardedProcesses:
 
     def _send(self, message: dict[str, object], file: BinaryIO | None = None) -> None:
         self.launch()
-        line = json.dumps(message).encode() + b"\n"
+        line = json.dumps(message, default=str).encode() + b"\n"  # paths
         try:
             sent = socket.send_fds(self._commands_to, [line], [] if file is None else [file.fileno()])
             self._commands_to.sendall(line[sent:])
@@ -257,19 +257,3 @@ def _environment_file(environment: Mapping[str, str]) -> BinaryIO:
     file.write(json.dumps(dict(environment)).encode())
     file.flush()
     return file
-
-
-def _as_message(command: ChildCommand) -> dict[str, object]:
-    uid, gid = command.user or (None, None)
-    return {
-        "name": command.name,
-        "argv": [str(part) for part in command.argv],
-        "cwd": str(command.cwd),
-        "uid": uid,
-        "gid": gid,
-        "stop_signal": int(command.stop_signal),
-        "death_signal": int(command.death_signal or command.stop_signal),
-        "grace_s": command.grace_s,
-        "log_file": str(command.log_file),
-        "module": command.module,
-    }

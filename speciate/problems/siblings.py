@@ -27,19 +27,9 @@ TEMPLATE_FOLDER: Final = "prompts"
 """Folder of prompt templates, beside the definition."""
 TEMPLATE_SUFFIX: Final = ".txt"
 
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
-_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*/?")
-
-
-def is_plain_name(name: str) -> bool:
-    """Return True if a definition can name a file so."""
-    return _PLAIN_NAME.fullmatch(name) is not None
-
-
-def is_plain_path(path: str) -> bool:
-    """Return True if a definition can name a data file so."""
-    return _PLAIN_PATH.fullmatch(path) is not None and not path.endswith("/")
-
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
+PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*/?")
+"""How a definition can name files, and data files or folders."""
 
 Reader = Callable[[str], str]
 """Function that returns the text of a file by name, or raises ``UnreadableError``."""
@@ -93,7 +83,7 @@ class Siblings:
 
     def text(self, key: str, name: object, folder: str | None = None) -> str | None:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the error."""
-        if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
+        if not isinstance(name, str) or not PLAIN_NAME.fullmatch(name):
             expected = f"expected the name of a file in the same directory{_INLINE.get(key, '')}"
             self._reject(f"is {shorten(name)}: {expected}", key)
             return None
@@ -148,7 +138,7 @@ class Siblings:
             return self.texts("data_files", names)
         contents: dict[str, str] = {}
         for i, name in enumerate(names):
-            if not isinstance(name, str) or not _PLAIN_PATH.fullmatch(name):
+            if not isinstance(name, str) or not PLAIN_PATH.fullmatch(name):
                 expected = "expected the path of a file or folder in the same directory"
                 self._reject(f"is {shorten(name)}: {expected}", f"data_files.{i}")
                 continue

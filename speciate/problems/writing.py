@@ -14,7 +14,7 @@ from speciate.domain.files import FilesError, files_of, text_of
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.problems.loader import FILE_NAME
-from speciate.problems.siblings import TEMPLATE_FOLDER, TEMPLATE_SUFFIX, is_plain_name, is_plain_path
+from speciate.problems.siblings import PLAIN_NAME, PLAIN_PATH, TEMPLATE_FOLDER, TEMPLATE_SUFFIX
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _CASES: Final = "cases.json"
@@ -68,8 +68,8 @@ class _Folder:
 
     def placed(self, name: str, text: str) -> str | None:
         """Add a text under a name and return that, or None if reading the file would give another text."""
-        plain = is_plain_name(name.rpartition("/")[2]) and not text.startswith(("\ufeff", BINARY)) and "\r" not in text
-        if name == FILE_NAME or not plain or self.files.get(name, text) != text:
+        plain = PLAIN_NAME.fullmatch(name.rpartition("/")[2]) and not text.startswith(("\ufeff", BINARY))
+        if name == FILE_NAME or not plain or "\r" in text or self.files.get(name, text) != text:
             return None
         self.files[name] = text
         return name
@@ -77,7 +77,7 @@ class _Folder:
     def data(self, definition: dict[str, Any]) -> None:
         contents: Mapping[str, str] = definition.get("data_files", {})
         if contents and all(
-            is_plain_path(path) and path != FILE_NAME and content_of(bytes_of(content)) == content
+            PLAIN_PATH.fullmatch(path) and path != FILE_NAME and content_of(bytes_of(content)) == content
             for path, content in contents.items()
         ):
             self.files |= contents
@@ -108,7 +108,7 @@ class _Folder:
     def _sections(self, seed: str) -> list[str] | None:
         try:
             files = files_of(seed)
-            if text_of(files) != seed or not all(is_plain_name(name) for name in files):
+            if text_of(files) != seed or not all(map(PLAIN_NAME.fullmatch, files)):
                 return None
         except FilesError:
             return None

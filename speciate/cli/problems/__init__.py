@@ -341,15 +341,13 @@ def _exists(path: Path) -> bool:
 def _show(version: ProblemVersion) -> None:
     problem: Problem = version.definition
     output.print_fields(
-        (
-            ("problem", f"{problem.slug}@{version.version}"),
-            ("title", problem.title),
-            ("id", version.id),
-            ("kind", problem.kind.value),
-            ("digest", version.digest),
-            ("source", problem.source.strip()),
-            *hidden_fields(version),
-        )
+        ("problem", f"{problem.slug}@{version.version}"),
+        ("title", problem.title),
+        ("id", version.id),
+        ("kind", problem.kind.value),
+        ("digest", version.digest),
+        ("source", problem.source.strip()),
+        *hidden_fields(version),
     )
     output.print_line()
     rows = [

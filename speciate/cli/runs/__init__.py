@@ -257,7 +257,7 @@ def label(
         run = service.runs.get(run_id)
         record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
     output.exit_with_json(record, as_json=as_json)
-    output.print_fields((("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note)))
+    output.print_fields(("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note))
 
 
 @command(app, "cancel", "speciate runs cancel RUN")
@@ -346,33 +346,31 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
     plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
     output.print_fields(
-        (
-            ("run", run.id),
-            *zip(_LABELS, _labels(run), strict=True),
-            ("state", output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause)),
-            ("problem", f"{run.problem}@{run.problem_version}"),
-            ("policy", _proposers(run)),
-            ("mutator", _mutators(run)),
-            ("proposers", ", ".join(run.proposers)),
-            ("choice", run.spec.policy_choice.value if run.ensembles else None),
-            ("strategy", f"{run.spec.strategy}  {options}".strip()),
-            ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
-            ("sources", output.format_sources(run.sources)),
-            ("seed", str(run.spec.seed)),
-            *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
-            ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
-            *_counters(run),
-            *learning_fields(run.learning, over=run.state.ended),
-            ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
-            *best,
-            ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),
-            ("unlocked", "yes" if run.unlocked else "no"),
-            ("alarm", run.alarm),
-            ("note", run.note),
-            ("created", output.format_time(run.created_at)),
-            ("finished", output.format_time(run.finished_at)),
-            *hidden_fields(run),
-        )
+        ("run", run.id),
+        *zip(_LABELS, _labels(run), strict=True),
+        ("state", output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause)),
+        ("problem", f"{run.problem}@{run.problem_version}"),
+        ("policy", _proposers(run)),
+        ("mutator", _mutators(run)),
+        ("proposers", ", ".join(run.proposers)),
+        ("choice", run.spec.policy_choice.value if run.ensembles else None),
+        ("strategy", f"{run.spec.strategy}  {options}".strip()),
+        ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
+        ("sources", output.format_sources(run.sources)),
+        ("seed", str(run.spec.seed)),
+        *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
+        ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
+        *_counters(run),
+        *learning_fields(run.learning, over=run.state.ended),
+        ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
+        *best,
+        ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),
+        ("unlocked", "yes" if run.unlocked else "no"),
+        ("alarm", run.alarm),
+        ("note", run.note),
+        ("created", output.format_time(run.created_at)),
+        ("finished", output.format_time(run.finished_at)),
+        *hidden_fields(run),
     )
 
 
