@@ -16,8 +16,8 @@ def test_a_record_without_a_number_is_booked_as_not_measured() -> None:
     objectives = [*definition["objectives"], {"name": "ratio", "role": "record", "range": [2, 3]}]
     changes = {"evaluator": "", "evaluation": "external", "objectives": objectives}
     problem = Problem.model_validate(definition | changes)
-    rewards = _finite({"x": 1.0, "y": 2, "ratio": float("nan")})
+    rewards = {"x": 1.0, "y": 2, "ratio": _finite(float("nan"))}
     found = attest(problem, None, ExternalResult(rewards), "lab")
     assert (found.rewards, found.artifacts) == ((1.0, 2.0, 2.0), {"not measured": "ratio"})
     with pytest.raises(InvalidRewardsError, match=r"'x' is null: expected a finite number"):
-        attest(problem, None, ExternalResult(_finite({**rewards, "x": float("inf")})), "lab")
+        attest(problem, None, ExternalResult({**rewards, "x": _finite(float("inf"))}), "lab")
