@@ -16,9 +16,9 @@ from speciate.cli.common import (
     AsJson,
     Limit,
     client,
+    command,
     command_group,
     drop_none,
-    examples,
     first_records,
     invalid_argument,
 )
@@ -56,18 +56,17 @@ _FIELDS: Final = (
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
 
 
-@app.command(
+@command(
+    app,
     "add",
-    epilog=examples(
-        "speciate policies add gpt --provider openai --model gpt-5.4 --option reasoning_effort=low",
-        "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
-        "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
-        "speciate policies add my-lora --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --base qwen"
-        " --adapter /adapters/my-lora",
-        "speciate policies add --bundled",
-        "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
-        " --api-key-file key.txt",
-    ),
+    "speciate policies add gpt --provider openai --model gpt-5.4 --option reasoning_effort=low",
+    "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
+    "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
+    "speciate policies add my-lora --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --base qwen"
+    " --adapter /adapters/my-lora",
+    "speciate policies add --bundled",
+    "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
+    " --api-key-file key.txt",
 )
 @add_options(Policy, only=_FIELDS)
 def add(
@@ -127,7 +126,7 @@ def add(
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:
         raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
-    api_key = None if api_key_file is None else _read_secret(api_key_file, "API key")
+    api_key = None if api_key_file is None else _read_secret(api_key_file)
     if api_key is None and "api_key_env" not in options:
         api_key = key_from_environment(provider, base_url)
     with client(ctx) as service:
@@ -144,20 +143,20 @@ def _bundled() -> list[dict[str, Any]]:
     return [policy.definition() for policy in bundled_policies()]
 
 
-def _read_secret(source: str, what: str) -> str:
+def _read_secret(source: str) -> str:
     """Read a secret from a file, or for ``-`` from a hidden prompt or a pipe. Arguments would show in process lists."""
     try:
         if source != "-":
             secret = Path(source).read_text().strip()
         elif sys.stdin.isatty():
-            secret = getpass.getpass(f"{what}: ").strip()
+            secret = getpass.getpass("API key: ").strip()
         else:
             secret = sys.stdin.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise InvalidInputError(f"{source} cannot be read: {reason}.") from None
     if not secret:
-        raise InvalidInputError(f"{what}: the input is empty.")
+        raise InvalidInputError("API key: the input is empty.")
     return secret
 
 
@@ -201,13 +200,13 @@ def _from_checkpoint(
     return policy_of(checkpoint, slug, base_url=base_url).definition()
 
 
-@app.command("providers", epilog=examples("speciate policies providers"))
+@command(app, "providers", "speciate policies providers")
 def providers(as_json: AsJson = False) -> None:
     """List the presets of --provider."""
     print_providers(as_json=as_json)
 
 
-@app.command("list", epilog=examples("speciate policies list", "speciate policies list qwen --json"))
+@command(app, "list", "speciate policies list", "speciate policies list qwen --json")
 def list_(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this policy.")] = None,
@@ -248,7 +247,7 @@ def _newest_learned(versions: Iterable[PolicyVersion]) -> Iterator[PolicyVersion
         seen.add(slug)
 
 
-@app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))
+@command(app, "show", "speciate policies show qwen", "speciate policies show qwen@2 --json")
 def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     """Show a policy version."""
     with client(ctx) as service:
@@ -263,7 +262,7 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     output.print_fields(*head.items(), *values.items(), *more.items(), *hidden_fields(version))
 
 
-@app.command("export", epilog=examples("speciate policies export maze-base-cea406888ef0@3 ./checkpoint"))
+@command(app, "export", "speciate policies export maze-base-cea406888ef0@3 ./checkpoint")
 def export(
     ctx: typer.Context,
     name: PolicyName,
@@ -284,7 +283,7 @@ def export(
     output.print_line(str(folder))
 
 
-@app.command("ping", epilog=examples("speciate policies ping qwen"))
+@command(app, "ping", "speciate policies ping qwen")
 def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     """Check the endpoint of a policy: health, model or adapter, and served weights."""
     with client(ctx) as service:
@@ -296,11 +295,11 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
         output.print_fields(*answer.items())
 
 
-@app.command(
+@command(
+    app,
     "verify",
-    epilog=examples(
-        "speciate policies verify qwen", "speciate policies verify http://127.0.0.1:8000/v1 --checkpoint ./maze-vpo-0"
-    ),
+    "speciate policies verify qwen",
+    "speciate policies verify http://127.0.0.1:8000/v1 --checkpoint ./maze-vpo-0",
 )
 def verify(
     ctx: typer.Context,

@@ -14,7 +14,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, command_group, drop_none, examples, parse_key_values
+from speciate.cli.common import AsJson, command, command_group, drop_none, parse_key_values
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.validation import validation_message
 from speciate.settings import load_settings
@@ -33,17 +33,16 @@ _LINE_EVERY: Final = 10
 _METRICS: Final = ("loss", "readable", "mean", "best", "diversity", "entropy")
 
 
-@app.command(
+@command(
+    app,
     "train",
-    epilog=examples(
-        "speciate train --task maze --method vpo",
-        "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
-        "speciate train --task programs --method vector_max_at_k --mutator",
-        "speciate train --task maze --method vpo --diagnose-rewards",
-        "speciate train --task maze --method base",
-        "speciate train --task python-easy --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
-        "speciate train --task python-choices --method vpo --base ./smollm2-135m --warm-up --set warm_up.gate=0.9",
-    ),
+    "speciate train --task maze --method vpo",
+    "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
+    "speciate train --task programs --method vector_max_at_k --mutator",
+    "speciate train --task maze --method vpo --diagnose-rewards",
+    "speciate train --task maze --method base",
+    "speciate train --task python-easy --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
+    "speciate train --task python-choices --method vpo --base ./smollm2-135m --warm-up --set warm_up.gate=0.9",
 )
 def train_command(
     task: Annotated[str, typer.Option(help="Training task: maze, … (an unknown name lists all), or module:function.")],

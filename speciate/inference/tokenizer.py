@@ -30,8 +30,9 @@ class TextTokenizer:
         read_json(path)
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
-            _raise_interrupts(error)
             raise ConfigurationError(f"{path} is not a tokenizer: {error}.", remedy=EXPORT_AGAIN) from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -59,8 +60,9 @@ class TextTokenizer:
             )
         try:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
-            _raise_interrupts(error)
             raise InvalidInputError(f"the prompt cannot be tokenized by {self._name}: {error}.") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -118,11 +120,6 @@ class StopStringWatcher:
         if places:
             self.cut[index] = text[: min(places)]
         return bool(places)
-
-
-def _raise_interrupts(error: BaseException) -> None:
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        raise error
 
 
 def _refuse(message: str) -> None:

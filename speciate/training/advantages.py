@@ -23,6 +23,7 @@ import numpy as np
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.learning import LearningEstimator
 from speciate.training.entropic import entropic
 from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
 
@@ -167,7 +168,7 @@ def _credit_matrix(size: int, kappa: int, baseline: int) -> FloatArray:
     return matrix
 
 
-MULTI_ANSWER: Final = frozenset({"multi_rlvr", "vpo"})
+MULTI_ANSWER: Final = frozenset(each.value for each in LearningEstimator if each.takes_sets)
 """Estimators for rollouts with several answers; the others require m = 1."""
 
 

@@ -58,7 +58,7 @@ def trl_arguments(
         disable_dropout=True,
         use_cpu=cpu,
         bf16=not cpu,
-        gradient_checkpointing=not cpu and needs_checkpointing(pass_bytes),
+        gradient_checkpointing=not cpu and pass_bytes > torch.cuda.get_device_properties(0).total_memory // 2,
         use_vllm=config.use_vllm,
         # Otherwise vLLM reserves memory for the model's full context, which may not fit.
         vllm_max_model_length=None if context is None else min(context, config.max_prompt_tokens + longest),
@@ -89,12 +89,6 @@ def token_bytes(model_config: Any) -> int:
     layers, hidden = model_config.num_hidden_layers, model_config.hidden_size
     inner = getattr(model_config, "intermediate_size", None) or 4 * hidden
     return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
-
-
-def needs_checkpointing(pass_bytes: int) -> bool:
-    """Return True if a pass with gradients needs more than half of the memory of the GPU."""
-    memory: int = torch.cuda.get_device_properties(0).total_memory
-    return pass_bytes > memory // 2
 
 
 def _at_once(config: TrainConfig, local: int, processes: int, rollout_bytes: int, *, cpu: bool) -> int:

@@ -28,9 +28,6 @@ END: Final = "<eos>"
 UNKNOWN: Final = "<unk>"
 
 WIDTH: Final = 96
-LAYERS: Final = 3
-HEADS: Final = 3
-FEED_FORWARD: Final = 256
 CONTEXT: Final = 256
 
 AT_ONCE: Final = 32
@@ -60,10 +57,10 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
-        intermediate_size=FEED_FORWARD,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        num_key_value_heads=3,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
         initializer_range=WIDTH**-0.5 / 2,

@@ -176,7 +176,7 @@ def train_policy(
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
-        manifest = _manifest(task, config, identity, history)
+        manifest = manifest_of(task, config, identity, history)
         probe = Probe(prompts=tuple(prompts), trained=after, base=before)
         write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base), "probe": probe}))
     for path in folder.glob("*.safetensors"):
@@ -229,7 +229,7 @@ def new_trainer(
     return trainer
 
 
-def _manifest(
+def manifest_of(
     task: Task, config: TrainConfig, identity: dict[str, Any], history: Sequence[dict[str, float]]
 ) -> Manifest:
     answers = task.answers if config.multi_answer else 1

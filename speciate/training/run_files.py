@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -83,6 +84,6 @@ def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]
     return state
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    checkpoints = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
+def last_checkpoint(folder: Path, complete: Callable[[Path], bool] = is_complete) -> Path | None:
+    checkpoints = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if complete(path)]
     return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -82,7 +82,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self._begin = tokenizer.decode(tokenizer("")["input_ids"])
         super().__init__(
             model=model,
-            reward_funcs=[_component(name) for name in task.rewards],
+            reward_funcs=_mean_reward,
             args=args,
             train_dataset=Dataset.from_dict({"prompt": [""] * config.batch}),  # replaced by ``_draw_prompts``
             processing_class=tokenizer,
@@ -241,7 +241,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         completions: Sequence[Any],
         completion_ids_list: Sequence[Sequence[int]],
     ) -> torch.Tensor:
-        """Score the answers of this process; TRL gets their means, to log them."""
+        """Score the answers of this process; TRL gets their mean, to log it."""
         usable = [
             self._programs(row, completion, ids)
             for row, completion, ids in zip(inputs, completions, completion_ids_list, strict=True)
@@ -260,7 +260,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             (row["problem"], tuple(v)) for row, vectors in zip(inputs, scores, strict=True) for v in vectors
         ]
         self._estimate(batch, inputs)
-        means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
+        means = batch.rewards.mean(axis=(1, 2))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
 
     def _programs(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[str]:
@@ -377,14 +377,9 @@ def policy_of(task: Task, answers: int, style: PromptStyle = PromptStyle.STANDAR
     )
 
 
-def _component(name: str) -> Any:
-    """Return a placeholder for TRL's reward functions, for its logs only; ``_calculate_rewards`` never calls it."""
-
-    def reward(**_: Any) -> list[float]:
-        raise NotImplementedError
-
-    reward.__name__ = name
-    return reward
+def _mean_reward(**_: Any) -> list[float]:
+    """Stand for TRL's reward functions, for its logs only; ``_calculate_rewards`` never calls it."""
+    raise NotImplementedError
 
 
 def _program(row: dict[str, Any]) -> str | None:

@@ -20,15 +20,15 @@ from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.values import digest_of
-from speciate.policies.manifest import Manifest, weights_digest, write_manifest
+from speciate.policies.manifest import weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
 from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
 from speciate.training.base import padded
 from speciate.training.config import TrainConfig, WarmUpConfig
-from speciate.training.models import library_versions, load_model, writing
-from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, new_trainer, quiet
-from speciate.training.run_files import CHECKPOINTS, write_identity, write_json
+from speciate.training.models import load_model, writing
+from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, new_trainer, quiet
+from speciate.training.run_files import CHECKPOINTS, last_checkpoint, write_identity, write_json
 from speciate.training.tasks import Split, Task
 from speciate.training.trainer import VectorTrainer
 
@@ -89,7 +89,8 @@ def warm_up(
             callbacks=[gate],
         )
         trainer.remove_callback(PrinterCallback)
-        last = _last_checkpoint(folder)
+        # Complete with its state, which is written after weights and optimizer.
+        last = last_checkpoint(folder, lambda path: path.joinpath("trainer_state.json").is_file())
         if last is not None or not gate.passes(0):
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         steps, share = int(gate.measured[-1]["step"]), gate.measured[-1]["readable"]
@@ -103,23 +104,12 @@ def warm_up(
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     record = {"steps": steps, "readable": share, "gate": chosen.gate, "base_digest": identity["base_digest"]}
-    manifest = Manifest(
-        task=task.name,
-        method="warm-up",
-        max_tokens=-(-config.max_tokens // task.answers),
-        answers_per_rollout=task.answers,
-        prompt_style=config.prompt_style,
-        seed=config.seed,
-        steps=steps,
-        config=identity["config"],
-        base_digest=identity["base_digest"],
-        warm_up=record,
-        data_digest=digest_of(examples),
-        versions=library_versions(),
-        metrics=tuple(gate.measured),
+    manifest = manifest_of(
+        task, replace(config, method="vpo"), identity | {"data_digest": digest_of(examples)}, gate.measured
     )
     with writing(folder):
-        write_manifest(folder, manifest)
+        update = {"method": "warm-up", "steps": steps, "warm_up": record}
+        write_manifest(folder, manifest.model_copy(update=update))
     shutil.rmtree(folder / CHECKPOINTS)
 
 
@@ -234,12 +224,6 @@ class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types
             control.should_save = True
             control.should_training_stop |= self.passes(state.global_step)
             state.log_history.append(self.measured[-1])
-
-
-def _last_checkpoint(folder: Path) -> Path | None:
-    """Return the last complete checkpoint: the state is written after weights and optimizer."""
-    written = folder.glob(f"{CHECKPOINTS}/checkpoint-*/trainer_state.json")
-    return max((path.parent for path in written), key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: bool) -> TrainingArguments:

@@ -108,19 +108,17 @@ class Maze:
     ) -> list[Cell] | None:
         bits = {cell: 1 << i for i, cell in enumerate(sorted(goals))}
         begin = (self.start, bits.get(self.start, 0))
-        came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
-        queue = deque([begin])
+        seen, queue = {begin}, deque([(*begin, [self.start])])
         while queue:
-            state = queue.popleft()
-            cell, have = state
+            cell, have, route = queue.popleft()
             if cell == self.exit and have == (1 << len(bits)) - 1:
-                return _walked(came, state)
+                return route
             around = self.neighbours[cell]
             for i in range(len(around)) if rng is None else rng.permutation(len(around)):
                 step = (around[i], have | bits.get(around[i], 0))
-                if not (avoid_lava and around[i] in self.lava) and step not in came:
-                    came[step] = state
-                    queue.append(step)
+                if not (avoid_lava and around[i] in self.lava) and step not in seen:
+                    seen.add(step)
+                    queue.append((*step, [*route, around[i]]))
         return None
 
     @cached_property
@@ -213,12 +211,3 @@ def _pick(rng: np.random.Generator, cells: Collection[Cell], count: int) -> froz
 def _around(corner: Cell, side: int) -> frozenset[Cell]:
     cells = product(range(side), repeat=2)
     return frozenset((r, c) for r, c in cells if max(abs(r - corner[0]), abs(c - corner[1])) <= _NEAR)
-
-
-def _walked(came: dict[tuple[Cell, int], tuple[Cell, int] | None], end: tuple[Cell, int]) -> list[Cell]:
-    route = []
-    state: tuple[Cell, int] | None = end
-    while state is not None:
-        route.append(state[0])
-        state = came[state]
-    return route[::-1]
