@@ -172,7 +172,7 @@ class _Sampler:
                     f"task {self._task.name!r} has no demonstrations.", remedy="Leave warm_up.demonstrations out."
                 )
             for index, (_, programs) in enumerate(solutions(Split.TRAIN, self._count)):
-                pools[index].update(dict.fromkeys([programs] if isinstance(programs, str) else programs))
+                pools[index].update(dict.fromkeys(programs))
         few = [index for index, programs in pools.items() if len(programs) < self._m]
         for start in range(0, len(few), _SAMPLED_AT_ONCE):
             part = few[start : start + _SAMPLED_AT_ONCE]

@@ -6,7 +6,7 @@ input, so no program passes a test of two of them, and each needs a specialist: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -14,10 +14,8 @@ import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
-from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import python_steps
-from speciate.training.tasks.python import FAMILIES, PROBES
-from speciate.training.tasks.scoring import Vector, score_by_evaluator
+from speciate.training.tasks.python import FAMILIES, PROBES, PythonTask
 from speciate.training.tasks.task import Content, Split, drawn_problems
 
 CHOICES: Final = ("first", "second", "third")
@@ -27,29 +25,19 @@ _TRIES: Final = 40
 
 
 @dataclass(frozen=True)
-class ChoicesTask:
+class ChoicesTask(PythonTask):
     """The task."""
 
-    evaluator: EvaluatorClient | None = None
-    """Evaluator that scores answers; None if nothing is scored."""
+    name: str = "python-choices"
 
-    name: ClassVar[str] = "python-choices"
     rewards: ClassVar[tuple[str, ...]] = CHOICES
-    answers: ClassVar[int] = 3
     max_tokens: ClassVar[int] = 80
-    codec: ClassVar[str | None] = None
-
-    def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        return (problem for problem, _ in self.with_solutions(split, count, start=start))
 
     def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, tuple[str, ...]]]:
         """Yield problems with the reference program of each function."""
         for number, content in drawn_problems(self.name, split, count, start, self._draw, key=_behaviours):
             programs = tuple(python_steps.solution(chain) for chain in _chains(content))
             yield _problem(f"{self.name}-{split}-{number}", content), programs
-
-    def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
-        return score_by_evaluator(self.name, self.evaluator, batch)
 
     def _draw(self, rng: np.random.Generator) -> Content:
         while True:

@@ -55,10 +55,10 @@ class PythonTask:
         """Yield problems of a split; families and difficulties take turns."""
         return (problem for problem, _ in self.with_solutions(split, count, start=start))
 
-    def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, str]]:
-        """Yield problems with a reference program each, which no part of the problem contains."""
+    def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, tuple[str, ...]]]:
+        """Yield problems with reference programs, which no part of the problem contains."""
         for number, content in drawn_problems(self.name, split, count, start, self._draw, key=_behaviour):
-            yield _problem(f"{self.name}-{split}-{number}", content), python_steps.solution(_chain(content))
+            yield _problem(f"{self.name}-{split}-{number}", content), (python_steps.solution(_chain(content)),)
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
         return score_by_evaluator(self.name, self.evaluator, batch)

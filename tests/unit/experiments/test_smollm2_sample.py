@@ -17,7 +17,8 @@ from tests.unit.inference.checkpoints import write_bytes
 Sampling = Callable[[str, dict[str, list[str]]], list[dict[str, Any]]]
 
 SOLUTIONS = {
-    problem.slug: program for problem, program in PythonTask(name="python-easy", most_steps=2).with_solutions("test", 3)
+    problem.slug: program
+    for problem, (program,) in PythonTask(name="python-easy", most_steps=2).with_solutions("test", 3)
 }
 
 

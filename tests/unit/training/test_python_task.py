@@ -27,7 +27,7 @@ def task() -> Iterator[Task]:
 
 def test_solutions_pass_every_test_and_wrong_programs_do_not(task: Task) -> None:
     problems, solutions = zip(*PythonTask().with_solutions(Split.TEST, 6), strict=True)
-    answers = [[each, "def solve(x):\n    return None\n", "def solve(x):\n    return 1 / 0\n"] for each in solutions]
+    answers = [[*each, "def solve(x):\n    return None\n", "def solve(x):\n    return 1 / 0\n"] for each in solutions]
     scored = task.score(list(zip(problems, answers, strict=True)))
     assert all(first == (1.0,) * TESTS for first, *_ in scored)
     assert all(rest == [(0.0,) * TESTS] * 2 for _, *rest in scored)
@@ -53,7 +53,7 @@ def test_families_and_difficulties_are_declared_and_all_occur() -> None:
     for family in FAMILIES:
         counts = [named[f"{family}, {n} step{'s' if n > 1 else ''}"] for n in range(1, MOST_STEPS + 1)]
         assert all(counts), (family, counts)
-    for problem, solution in PythonTask().with_solutions(Split.TEST, 20):
+    for problem, (solution,) in PythonTask().with_solutions(Split.TEST, 20):
         assert solution.count("    x = ") == int(problem.source.partition(" step")[0][-1])
         assert solution.split("x = ")[1].split("\n")[0] not in problem.model_dump_json()
     assert [p.digest for p in open_task("python").problems(Split.TEST, 2, start=3)] == [p.digest for p in problems[3:5]]
@@ -82,7 +82,7 @@ def test_every_step_takes_and_gives_its_types() -> None:
 
 @pytest.mark.parametrize("style", PromptStyle)
 def test_prompts_show_visible_tests_only(style: PromptStyle) -> None:
-    for problem, solution in PythonTask().with_solutions(Split.TEST, 20):
+    for problem, (solution,) in PythonTask().with_solutions(Split.TEST, 20):
         policy = Policy(slug="p", kind="scripted", prompt_style=style)
         user = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0)).user
         assert problem.description.split(": ", 1)[1][:60] in user
