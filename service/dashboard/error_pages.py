@@ -52,7 +52,8 @@ class _ErrorPageSender:
         self.started = False
 
     async def forward(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _has_problem_details(message):
+        kind = Headers(raw=message.get("headers", [])).get("content-type", "")
+        if message["type"] == "http.response.start" and kind.startswith(PROBLEM_JSON):
             self._start = message
         elif self._start is not None:
             self._body += message.get("body", b"")
@@ -67,7 +68,3 @@ class _ErrorPageSender:
         response = page(Request(self._scope), "error.html", HTTPStatus(details["status"]), details=details)
         response.raw_headers.extend((name, value) for name, value in headers if name.lower() in _KEPT_HEADERS)
         await response(self._scope, self._receive, self._send)
-
-
-def _has_problem_details(message: Message) -> bool:
-    return Headers(raw=message["headers"]).get("content-type", "").startswith(PROBLEM_JSON)

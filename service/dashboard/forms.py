@@ -42,7 +42,8 @@ async def read_form(request: Request) -> Form:
         HTTPException: 403 if another site sent it; 415 if the body is not a form.
         InvalidInputError: The form cannot be parsed.
     """
-    require_same_origin(request)
+    if not from_own_page(request.headers):
+        raise HTTPException(403, "This form came from another site: open the page here and send it again.")
     content_type = request.headers.get("content-type", "")
     body = await request.body()
     if content_type.startswith("application/x-www-form-urlencoded"):
@@ -64,16 +65,6 @@ SubmittedForm = Depends(read_form)
 def local_path(path: str) -> str:
     """Return a path to redirect to, or "/" if it would lead to another site, as "//host" does."""
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
-
-
-def require_same_origin(request: Request) -> None:
-    """Refuse a form that a page of another site sent.
-
-    Raises:
-        HTTPException: 403.
-    """
-    if not from_own_page(request.headers):
-        raise HTTPException(403, "This form came from another site: open the page here and send it again.")
 
 
 def _read_multipart(content_type: str, body: bytes) -> Form:
@@ -128,11 +119,7 @@ class FormErrors:
 
 
 def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object], doubt: str = "") -> None:
-    """Require the tick ``confirmed`` for a budget beyond reason, or if there is a ``doubt``.
-
-    Raises:
-        InvalidInputError: It is missing.
-    """
+    """Require the tick ``confirmed`` for a budget beyond reason, or if there is a ``doubt``."""
     if large := beyond_reason(limits):
         doubt = f"A budget of {large} is unusually large"
     if doubt and values.get("confirmed") != "on":

@@ -16,10 +16,6 @@ from starlette.responses import StreamingResponse
 
 from service.streams import Channel, StreamHub, wait
 
-POLL_S: Final = 2.0
-PAUSE_S: Final = 0.25
-"""Shortest time between two renderings of a part."""
-
 Seen = Annotated[str, Query(max_length=100)]
 """Query parameter: id of the frame that the page already shows."""
 
@@ -35,49 +31,39 @@ class LivePart:
     final: bool = False  # True if the part will not change again
 
 
-@dataclass(frozen=True, slots=True)
-class _LiveFrame:
-    id: str
-    text: bytes
-    final: bool
-
-    @classmethod
-    def of(cls, part: LivePart) -> _LiveFrame:
-        data = json.dumps({"html": part.html, "revision": part.revision})
-        digest = hashlib.blake2b(data.encode(), digest_size=12).hexdigest()
-        return cls(digest, f"id: {digest}\nevent: part\ndata: {data}\n\n".encode(), part.final)
-
-
 class _LiveChannel(Channel[str]):
     """Renders a part and keeps its latest frame; positions are ids of frames."""
 
     def __init__(self, run_id: UUID | None, render: Callable[[], LivePart], hub: LiveViews) -> None:
         super().__init__(run_id)
-        self.frame: _LiveFrame | None = None
+        self.frame, self.frame_id, self.final = b"", "", False
         self._render = render
         self._hub = hub
 
     async def serve(self) -> None:
-        while self.frame is None or not self.frame.final:
-            frame = _LiveFrame.of(await to_thread.run_sync(self._render, limiter=self._hub.threads))
-            if self.frame is None or frame.id != self.frame.id:
-                self.frame = frame
+        while not self.final:
+            part = await to_thread.run_sync(self._render, limiter=self._hub.threads)
+            data = json.dumps({"html": part.html, "revision": part.revision})
+            digest = hashlib.blake2b(data.encode(), digest_size=12).hexdigest()
+            if digest != self.frame_id or part.final:
+                self.frame = f"id: {digest}\nevent: part\ndata: {data}\n\n".encode()
+                self.frame_id, self.final = digest, part.final
                 self.notify()
-            if not frame.final:
+            if not part.final:
                 await asyncio.sleep(self._hub.pause_s)
                 await wait(self.changed, self._hub.poll_s)
 
     async def news(self, position: str) -> tuple[bytes, str] | None:
-        return (self.frame.text, self.frame.id) if self.frame is not None and self.frame.id != position else None
+        return (self.frame, self.frame_id) if self.frame_id and self.frame_id != position else None
 
     def is_over(self, position: str) -> bool:
-        return self.frame is not None and self.frame.final and self.frame.id == position
+        return self.final and self.frame_id == position
 
 
 class LiveViews(StreamHub):
-    """The open streams of the live parts of pages."""
+    """The open streams of the live parts of pages; ``pause_s`` is the shortest time between two renderings."""
 
-    def __init__(self, *, poll_s: float = POLL_S, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, *, poll_s: float = 2.0, pause_s: float = 0.25) -> None:
         super().__init__(poll_s=poll_s)
         self.pause_s = pause_s
         self.threads = CapacityLimiter(_THREADS)

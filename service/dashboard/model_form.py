@@ -91,9 +91,11 @@ class ModelForm:
     lead: str = ""
 
     def fields(self, values: Mapping[str, str], hidden: frozenset[str] = frozenset()) -> list[Field]:
-        plugs, by_name = self.plug_ins, dict[str, Field]()
+        plugs, by_name, choices, notes = self.plug_ins, dict[str, Field](), self.choices or {}, self.notes or {}
         for field in (field for model in self.models for field in build_fields(model, "", values)):
-            by_name[field.name] = self._adapted(field)
+            kind = "choice" if field.name in choices else field.kind
+            listed, note = choices.get(field.name, field.choices), notes.get(field.name, field.note)
+            by_name[field.name] = replace(field, kind=kind, choices=listed, note=note)
         if plugs is not None:
             plug_in = plugs.get_selected(values)
             hidden |= plug_in.unread | {plugs.options}
@@ -107,17 +109,8 @@ class ModelForm:
             fields += build_fields(plug_in.options, f"{plugs.options}.", plugs.own_options(values))
         return fields
 
-    def _adapted(self, field: Field) -> Field:
-        choices = (self.choices or {}).get(field.name)
-        note = (self.notes or {}).get(field.name, field.note)
-        return replace(field, kind="choice", choices=choices, note=note) if choices else replace(field, note=note)
-
     def read(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Return the form's values as nested JSON values without defaults.
-
-        Raises:
-            InvalidInputError: A policy is named twice.
-        """
+        """Return the form's values as nested JSON values without defaults."""
         read: dict[str, Any] = {}
         for model in self.models:
             read |= read_values(model, "", values)

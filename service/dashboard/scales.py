@@ -51,11 +51,8 @@ class Extent:
 def bulk(values: FloatArray, *, log: bool = False) -> tuple[float, float] | None:
     """Return the least and the greatest value that is not an outlier, or None without a finite value.
 
-    Repeated values count once, so that a plateau of equal values makes no outlier of the rest.
-
-    Args:
-        values: Shape (n,); infinite ones and NaN are ignored.
-        log: True to measure distances on a logarithmic scale and to ignore values that are not positive.
+    Repeated values count once, so that a plateau of equal values makes no outlier of the rest. With ``log``, distances
+    are measured on a logarithmic scale, and values that are not positive are ignored.
     """
     distinct = np.unique(values[np.isfinite(values) & ((values > 0) | (not log))])
     if not len(distinct):

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +131,8 @@ class CommandPolicy:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
         if isinstance(failed, PolicyUnavailableError):
-            failed.spent += self._spent(futures)
+            done = [each.result() for each in futures if each.done() and not (each.cancelled() or each.exception())]
+            failed.spent += sum((each.charge(self._policy.price) for each in done), Charge())
         if failed is not None:
             raise failed
         answers = (future.result() for future in futures)
@@ -148,10 +149,6 @@ class CommandPolicy:
 
     def revalidate(self) -> None:
         """Do nothing: the program is looked up for each request."""
-
-    def _spent(self, futures: Sequence[Future[SampleResult]]) -> Charge:
-        results = [each.result() for each in futures if each.done() and not each.cancelled() and not each.exception()]
-        return sum((each.charge(self._policy.price) for each in results), Charge())
 
     def _located(self, refusal: type[SpeciateError] = PolicyUnavailableError) -> str:
         """Return the path of the program; raise ``refusal`` unless the operator allows the command."""
@@ -274,7 +271,9 @@ class Workspace:
         self.root, self.path, self.temporary = root, root / "program", root / "tmp"
         self._problem: Problem | None = request.problem
         program = request.parents[0].program if request.parents else request.seed_program
-        self._before: Mapping[str, str] = self._files_in(program) if program else {}
+        self._before: Mapping[str, str] = {}
+        if program:
+            self._before = {PYTHON_MAIN: program} if self._problem is None else self._problem.files_in(program)
         self.temporary.mkdir()
         self.path.mkdir()
         for name, text in self._before.items():
@@ -306,9 +305,6 @@ class Workspace:
             return shown(text_of({**self._before, **after}), is_python=False)
         except FilesError:  # of the new files
             return shown(text_of({name: after.get(name, text) for name, text in self._before.items()}), is_python=False)
-
-    def _files_in(self, program: str) -> dict[str, str]:
-        return {PYTHON_MAIN: program} if self._problem is None else self._problem.files_in(program)
 
     def _new_files(self, is_python: bool) -> Iterator[str]:
         for path in sorted(self.path.rglob("*")):

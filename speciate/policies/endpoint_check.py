@@ -207,16 +207,10 @@ def _free_slot(cards: Sequence[ModelCard], send: Send) -> None:
     if (slots := read_number(state.get("max_lora"))) is None:
         return
     loaded = [card.id for card in cards if card.parent is not None]
-    busy = _busy_adapters(metrics, state)
+    busy: set[str] = set()
+    # The state is updated by each step: an idle server still reports the adapters of its last step.
+    if sum_of_counts(_WORK.findall(metrics)):
+        busy = {*state.get("running_lora_adapters", "").split(","), *state.get("waiting_lora_adapters", "").split(",")}
     surplus = len(loaded) + 1 - int(slots)
     for name in [name for name in loaded if _OURS.search(name) and name not in busy][: max(0, surplus)]:
         send("POST", "unload_lora_adapter", {"lora_name": name})
-
-
-def _busy_adapters(metrics: str, state: Mapping[str, str]) -> set[str]:
-    # The state is updated by each step: an idle server still reports the adapters of its last step.
-    if not sum_of_counts(_WORK.findall(metrics)):
-        return set()
-    return {
-        name for key in ("running_lora_adapters", "waiting_lora_adapters") for name in state.get(key, "").split(",")
-    }

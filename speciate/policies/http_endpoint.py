@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -17,11 +19,11 @@ from speciate.domain.policy import Policy
 from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
+from speciate.policies.numbers import read_number
 from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
 from speciate.policies.openai_wire import Reply, error_message
 from speciate.policies.providers import provider_at
 from speciate.policies.refusals import CREDIT_REMEDY, explain_refusal
-from speciate.policies.retries import is_transient, retry_after_s
 from speciate.policies.usage import Billed
 from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
@@ -43,6 +45,7 @@ _LARGE: Final = "Lower --sampling max_tokens, or raise --option max_response_byt
 _CORRECT: Final = "Correct the policy's model, prompt format, sampling or options."
 
 _MAX_MESSAGE: Final = 300
+_TRANSIENT: Final = frozenset({408, 409, 429})
 _BAD_REQUEST: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -158,12 +161,9 @@ class HttpEndpoint:
             raise _lost(error, BROKEN, sent=computed and not isinstance(error, httpx.WriteError)) from None
         except ForbiddenAddressError as error:
             raise self.unavailable(str(error).rstrip(".")) from None
-        except httpx.InvalidURL as error:
-            raise self.unavailable(
-                f"the exchange failed ({type(error).__name__})", remedy="Correct base_url."
-            ) from None
-        except httpx.DecodingError as error:
-            raise self.unavailable(f"the exchange failed ({type(error).__name__})", remedy=OTHER_SERVICE) from None
+        except (httpx.InvalidURL, httpx.DecodingError) as error:
+            remedy = "Correct base_url." if isinstance(error, httpx.InvalidURL) else OTHER_SERVICE
+            raise self.unavailable(f"the exchange failed ({type(error).__name__})", remedy=remedy) from None
 
     def check(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
         reply = self.exchange(method, path, payload, timeout_s=CHECK_TIMEOUT_S)
@@ -254,9 +254,9 @@ class HttpEndpoint:
         unloaded = status == HTTPStatus.NOT_FOUND and self._options.adapter_path is not None
         named = explain_refusal(reply.body, payload, self._policy)
         out_of_credit = status == HTTPStatus.TOO_MANY_REQUESTS and named is not None and named.remedy == CREDIT_REMEDY
-        if (is_transient(status) and not out_of_credit) or unloaded:
+        if ((status in _TRANSIENT or status >= 500) and not out_of_credit) or unloaded:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
-            wait_s = 0.0 if unloaded else retry_after_s(reply.retry_after)
+            wait_s = 0.0 if unloaded else _retry_after_s(reply.retry_after)
             remedy = _BUSY if status == HTTPStatus.TOO_MANY_REQUESTS else _FAILING
             return TransientError(message, retry_after_s=wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
         if status not in _BAD_REQUEST or (status == HTTPStatus.FORBIDDEN and not (named and named.of_prompt)):
@@ -288,6 +288,20 @@ class HttpEndpoint:
                 return "Redirects are not followed, since the key would follow them: correct base_url."
             case _:
                 return _CORRECT
+
+
+def _retry_after_s(header: str | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` header, given as a number or a date; None if it is neither."""
+    if header is None:
+        return None
+    if (seconds := read_number(header)) is None:
+        try:
+            date = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (aware - datetime.now(UTC)).total_seconds()
+    return max(0.0, seconds)
 
 
 def _lost(error: httpx.TransportError, remedy: str, *, sent: bool = False) -> TransientError:

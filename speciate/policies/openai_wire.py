@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -207,10 +207,18 @@ def _result(
 def _response(reply: Reply) -> dict[str, Any]:
     """Return the response as an object, joined if it is a stream."""
     what = "an event of the stream" if reply.is_stream else "the response"
+    # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
+    marks = sum(reply.body.count(mark) for mark in b",[{")
+    if marks > _MOST_MARKS:
+        wrong = f"the response holds {marks} commas and opening brackets: more than {_MOST_MARKS}"
+        raise MalformedResponseError(f"{wrong} ({reply.quoted()})")
     try:
-        return _object(_json(reply.body, what, joined_stream if reply.is_stream else json.loads), what)
-    except MalformedResponseError as error:
-        raise MalformedResponseError(f"{error} ({reply.quoted()})") from None
+        data = joined_stream(reply.body) if reply.is_stream else json.loads(reply.body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MalformedResponseError(f"{what} is not JSON ({type(error).__name__}) ({reply.quoted()})") from None
+    if not isinstance(data, dict):
+        raise MalformedResponseError(f"{what} is {type(data).__name__}: expected an object ({reply.quoted()})")
+    return data
 
 
 def _status_of(error: object) -> int:
@@ -275,23 +283,6 @@ def error_message(body: bytes) -> str:
         if isinstance(data, dict) and key in data:
             data = data[key]
     return data if isinstance(data, str) else json.dumps(data)
-
-
-def _json(body: bytes, what: str, parse: Callable[[bytes], object] = json.loads) -> object:
-    # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
-    marks = sum(body.count(mark) for mark in b",[{")
-    if marks > _MOST_MARKS:
-        raise MalformedResponseError(f"the response holds {marks} commas and opening brackets: more than {_MOST_MARKS}")
-    try:
-        return parse(body)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise MalformedResponseError(f"{what} is not JSON ({type(error).__name__})") from None
-
-
-def _object(value: object, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise MalformedResponseError(f"{what} is {type(value).__name__}: expected an object")
-    return value
 
 
 def _index(choice: Mapping[str, Any]) -> int:

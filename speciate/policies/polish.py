@@ -8,16 +8,14 @@ import numpy as np
 from pydantic import Field
 
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
 from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
-from speciate.policies.mutators.answers import shown
+from speciate.policies.mutators.answers import answered
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.policies.mutators.polishing import polished, scattered
 from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.prompts.fences import SEPARATOR
 
 _EDITS: Final = ProgramMutatorOptions()
 _SKIPPED: Final = 128
@@ -47,9 +45,7 @@ class Polisher(LocalClient):
         self._require_program(program)
         children = self._children(program, request, scratch=scratch)
         is_python = read_source(program).is_python
-        texts = [shown(child, is_python=is_python) for child in children]
-        starts = range(0, len(texts), self._answers)
-        return SampleResult(tuple(Completion(f"\n{SEPARATOR}\n".join(texts[i : i + self._answers])) for i in starts))
+        return SampleResult(answered(children, self._answers, is_python=is_python))
 
     def _children(self, program: str, request: SampleRequest, *, scratch: bool) -> list[str]:
         count, rng = request.n * self._answers, np.random.default_rng(request.seed)

@@ -11,14 +11,12 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.domain.rollout import Completion
 from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
-from speciate.policies.mutators.answers import shown
+from speciate.policies.mutators.answers import answered
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.prompts.fences import SEPARATOR
 
 
 class ProgramMutator(LocalClient):
@@ -33,13 +31,9 @@ class ProgramMutator(LocalClient):
         self._require_program(programs[0])
         rng = np.random.default_rng(request.seed)
         scratch = request.role is PolicyRole.PROPOSE and not request.parents
-        return SampleResult(tuple(self._completion(programs, scratch, rng) for _ in range(request.n)))
-
-    def _completion(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> Completion:
+        children = [self._child(programs, scratch, rng) for _ in range(request.n * self._answers)]
         # Every operator maps programs to programs and documents to documents.
-        is_python = read_source(programs[0]).is_python
-        children = (self._child(programs, scratch, rng) for _ in range(self._answers))
-        return Completion(f"\n{SEPARATOR}\n".join(shown(child, is_python=is_python) for child in children))
+        return SampleResult(answered(children, self._answers, is_python=read_source(programs[0]).is_python))
 
     def _child(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
         edits = self._options.proposal_edits if scratch else 1

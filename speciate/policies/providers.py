@@ -41,15 +41,11 @@ class Provider:
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
         fields = {**self.fields, **omitted}
-        options = {**self.options, **({"fields": fields} if fields else {})}
-        policy: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url}
-        if options:
-            policy["options"] = options
-        if self.timeout_s is not None:
-            policy["timeout_s"] = self.timeout_s
+        policy: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url, "timeout_s": self.timeout_s}
+        policy["options"] = {**self.options, **({"fields": fields} if fields else {})}
         if self.max_tokens is not None and "max_tokens" not in sampling:
             policy["sampling"] = {"max_tokens": self.max_tokens}
-        return policy
+        return {name: value for name, value in policy.items() if value}
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}

@@ -109,7 +109,11 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
         if pattern.search(text):
             return Refusal(remedy)
     if _TOO_LONG.search(text):
-        return Refusal(_shorter(policy), of_prompt=True)
+        return Refusal(
+            f"Shorten the prompts with --prompt-tokens, a limit in bytes (now {policy.prompt_tokens}), lower --sampling"
+            " max_tokens, or serve the model with a longer context.",
+            of_prompt=True,
+        )
     renamed = {name: field for field, name in _fields(policy).items() if isinstance(name, str)}
     sent = [name for name in payload or {} if name not in ("model", "messages", "prompt", "stream")]
     sent += [name for name in renamed if "." in name]
@@ -141,22 +145,13 @@ def _lower(policy: Policy) -> str:
     return f"Lower the limit with --sampling max_tokens=… (it is {policy.sampling.max_tokens})."
 
 
-def _shorter(policy: Policy) -> str:
-    return (
-        f"Shorten the prompts with --prompt-tokens, a limit in bytes (now {policy.prompt_tokens}), lower --sampling"
-        " max_tokens, or serve the model with a longer context."
-    )
-
-
 def _remedy(field: str, name: str, message: str, policy: Policy) -> str:
     """Return the remedy for a field of the protocol that was sent under a name."""
     instead = _INSTEAD.search(message)
     if field == "max_tokens" and instead is not None and instead[1] != name:
         return _with_fields(policy, {field: instead[1]}, f"to send {name} as {instead[1]}")
     if field == "max_tokens":
-        if _LIMIT_EXCEEDED.search(message):
-            return _lower(policy)
-        return "Rename max_tokens with the option fields."
+        return _lower(policy) if _LIMIT_EXCEEDED.search(message) else "Rename max_tokens with the option fields."
     if field == "n":
         return _with_fields(policy, {"n": None}, "to send one request for each completion")
     if field == "logprobs":

@@ -33,15 +33,10 @@ def add_declaration_routes(
     context_of: Callable[[DashboardContext, Any, str], dict[str, Any]],
     charts_of: Callable[[DashboardContext, Any, bool], Sequence[Chart]],
 ) -> None:
-    """Add list, page, live part, figures, and the actions of one kind of declaration.
+    """Add list, page, live part, figures and actions of a ``tournament`` or ``campaign`` after the router's own routes.
 
-    Args:
-        router: Its routes so far are matched first.
-        kind: ``tournament`` or ``campaign``.
-        store_of: Return the store of the kind.
-        revision_of: Return a text that changes with the data of a record's figures.
-        context_of: Return the template values of a tab.
-        charts_of: Return the charts, on request for a narrow screen.
+    ``revision_of`` returns a text that changes with the data of a record's figures, ``context_of`` the template values
+    of a tab, ``charts_of`` the charts, on request for a narrow screen.
     """
 
     @router.get("")

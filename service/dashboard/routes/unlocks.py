@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from service.dashboard.charts import Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.pages import address, page
+from service.dashboard.parameters import Text
 from service.dashboard.policy_pairs import COMPARED, PairKey, PolicyPair, compared, listed_pairs, parse_pair
 from speciate.domain.visibility import Visibility
 from speciate.schema.problems import ProblemSummary
@@ -23,7 +23,6 @@ router = APIRouter(include_in_schema=False, prefix="/unlocks")
 
 MAX_ROWS: Final = 300
 MAX_COLUMNS: Final = 16
-_Text = Annotated[str, Query(max_length=500)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class UnlockMatrix:
 
 @router.get("")
 def show_matrix(
-    request: Request, dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "", show: _Text = ""
+    request: Request, dashboard: DashboardDep, a: Text = "", b: Text = "", problems: Text = "", show: Text = ""
 ) -> Response:
     """Show the matrix; ``a`` and ``b`` name two pairs, ``problems`` a problem set, ``show`` a kind of rows."""
     matrix = _matrix(dashboard, a, b, problems, MAX_COLUMNS)
@@ -75,7 +74,7 @@ def show_matrix(
 
 
 @router.get("/matrix.csv")
-def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "") -> Response:
+def get_matrix(dashboard: DashboardDep, a: Text = "", b: Text = "", problems: Text = "") -> Response:
     """Send the matrix with all columns as CSV, each cell as unlocked/runs."""
     matrix = _matrix(dashboard, a, b, problems, None)
     rows = [
@@ -104,7 +103,10 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: in
     cell_of = {(cell.problem_id, cell.pair): cell for cell in cells}
     unlocked_runs = {key: cell.unlocked for key, cell in cell_of.items()}
     rows = []
-    for problem in catalog.problem_set(problems).problems if problems else _problems_with_runs(dashboard, cells):
+    ids = {cell.problem_id for cell in cells}
+    every_problem = every(partial(catalog.problems, visibility=Visibility.ALL))
+    with_runs = (problem for problem in every_problem if problem.id in ids)
+    for problem in catalog.problem_set(problems).problems if problems else with_runs:
         kind = ""
         if first and second:
             # A pair without a run on the problem did not fail to unlock it.
@@ -113,9 +115,3 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: in
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     hidden = len(selected) + len(others) - len(pairs)
     return UnlockMatrix(pairs, hidden, rows, first, second, [pair.name for pair in named_pairs.values()])
-
-
-def _problems_with_runs(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
-    ids = {cell.problem_id for cell in cells}
-    listed = every(partial(dashboard.stores.catalog.problems, visibility=Visibility.ALL))
-    return [problem for problem in listed if problem.id in ids]

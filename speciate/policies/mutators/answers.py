@@ -1,14 +1,24 @@
-"""Write a program as the answer of a policy."""
+"""Write programs as the answers of a policy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from speciate.domain.files import heading_in
+from speciate.domain.rollout import Completion
 from speciate.domain.values import storable
+from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.text import fenced
 
 _ANSWER_END: Final = "</answer>"
+
+
+def answered(programs: Sequence[str], count: int, *, is_python: bool) -> tuple[Completion, ...]:
+    """Return completions of ``count`` programs each."""
+    texts = [shown(program, is_python=is_python) for program in programs]
+    starts = range(0, len(texts), count)
+    return tuple(Completion(f"\n{SEPARATOR}\n".join(texts[start : start + count])) for start in starts)
 
 
 def shown(program: str, *, is_python: bool) -> str:

@@ -77,11 +77,8 @@ def polished(
 ) -> list[str]:
     """Return at most ``most`` programs with other numbers; none if the program has no numbers.
 
-    Args:
-        program: The program to improve, candidate ``number`` of the run.
-        relatives: The program itself, its ancestors and their children, each with its reward.
-        share: First step of a float, as a share of its value.
-        seed: Of the random choices.
+    The program is candidate ``number`` of the run. ``relatives`` are itself, its ancestors and their children, each
+    with its reward. ``share`` is the first step of a float, as a share of its value.
     """
     source, rng = read_source(program), np.random.default_rng(seed)
     if not source.numbers:

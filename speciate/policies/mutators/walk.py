@@ -67,7 +67,8 @@ class Walker:
 
     def _inside_statement(self, node: ast.stmt, scope: Scope) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            self._define(node.name, node)
+            if self._is_allowed(span := self._span(node)):
+                self.definitions[node.name] = span
             defaults = () if isinstance(node, ast.ClassDef) else (*node.args.defaults, *node.args.kw_defaults)
             for default in filter(None, defaults):
                 self._expression(default, scope)
@@ -191,10 +192,6 @@ class Walker:
         lines = Span(first, end)
         if not margin.strip() and (not rest or rest.startswith(b"#")) and self._is_allowed(lines):
             self.statements.append(Statement(lines, margin, body, alone))
-
-    def _define(self, name: str, node: ast.stmt) -> None:
-        if self._is_allowed(span := self._span(node)):
-            self.definitions[name] = span
 
     def _inner(self, scope: Scope) -> Scope:
         self._scopes += 1
