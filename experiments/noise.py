@@ -22,8 +22,6 @@ from typing import Any, Final
 import numpy as np
 
 from experiments.arena.problems import InProcessEvaluator, problem_of
-from experiments.arena.searches import prepare
-from experiments.arena.simulation import Job, simulated
 from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
@@ -183,6 +181,8 @@ def expected(slug: str, level: float, rewards: Sequence[float]) -> FloatArray:
 
 def result_of(declared: tuple[str, str, str, int]) -> Result:
     """Make one search."""
+    from experiments.arena.simulation import Job, simulated  # adds strategies, which a reader of results must not
+
     slug, level, arm, seed = declared
     known, deviation = arm == KNOWN, LEVELS[level]
     problem = declared_problem(slug).model_copy(update={"stochastic": known})
@@ -219,6 +219,8 @@ def result_of(declared: tuple[str, str, str, int]) -> Result:
 
 
 def main() -> int:
+    from experiments.arena.searches import prepare
+
     parser = argparse.ArgumentParser(prog="python -m experiments.noise")
     parser.add_argument("--development", action="store_true", help="other seeds; writes no page")
     parser.add_argument("--problems", nargs="*", default=PROBLEMS, choices=PROBLEMS)
