@@ -296,8 +296,9 @@ class FinalValue:
 
     number: int
     evaluations: int
+    """Evaluations that succeeded."""
     mean: tuple[float, ...] = ()
-    """Raw rewards, shape (d,), of the evaluations that succeeded; empty if none did."""
+    """Their raw rewards, shape (d,); empty if there are none."""
     margin: tuple[float, ...] = ()
     """Half the width of their 95 % intervals (Student's t), shape (d,); empty with fewer than two evaluations."""
     failed: int = 0

@@ -85,10 +85,10 @@ class ProgramBatch:
                 candidate = Candidate(number, proposal, result, targets=targets, shape=shape, reused_from=source)
                 if self.context.problem.is_noisy:
                     same = next((earlier[digest] for digest in digests if digest in earlier), candidate)
-                    first = None if same is candidate else same.number
+                    original = None if same is candidate else same.number
                     # What is known of a program from all of its evaluations decides its targets.
-                    candidate = replace(candidate, targets=0, duplicate_of=first)
-                    earlier = dict.fromkeys(digests, candidate if first is None else same) | earlier
+                    candidate = replace(candidate, targets=0, duplicate_of=original)
+                    earlier = dict.fromkeys(digests, candidate if original is None else same) | earlier
                 else:
                     earlier |= dict.fromkeys(digests, candidate)
             else:
@@ -217,11 +217,11 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
         mean = tuple(rewards.mean(axis=0).tolist())
     if len(rewards) > 1:
         error = rewards.std(axis=0, ddof=1) / math.sqrt(len(rewards))
-        margin = tuple((student_t(len(rewards) - 1) * error).tolist())
-    return FinalValue(number, count, mean, margin, failed=count - len(rewards))
+        margin = tuple((_student_t(len(rewards) - 1) * error).tolist())
+    return FinalValue(number, len(rewards), mean, margin, failed=count - len(rewards))
 
 
-def student_t(freedom: int) -> float:
+def _student_t(freedom: int) -> float:
     """Return the 97.5 % point of Student's t distribution."""
     from scipy import special  # imported here: every process loads this module, and few runs are noisy
 

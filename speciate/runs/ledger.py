@@ -98,7 +98,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
         left = progress.evaluations_left(context.spec.budget)
         if context.repeats and (left is None or left >= LEAST_BUDGET):
             proposals += [replace(proposals[0], role=PolicyRole.REPEAT) for _ in range(SEED_TRIALS - 1)]
-        add_evaluate(change, 0, 0, numbered_trials(progress, proposals))
+        add_evaluate(change, 0, 0, _numbered_trials(progress, proposals))
         progress.batches = 1
         progress.reserved_evaluations += len(proposals)
     else:
@@ -115,7 +115,7 @@ def record_proposals(
     progress.reserved_tokens -= tokens
     progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
     progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in batch.rollouts)
-    proposals = numbered_trials(progress, batch.proposals[:evaluations])
+    proposals = _numbered_trials(progress, batch.proposals[:evaluations])
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
         price = context.policies(rollout.role)[rollout.policy].policy.price
@@ -138,7 +138,7 @@ def record_proposals(
         continue_lanes(change, context, lease.lane)
 
 
-def numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:
+def _numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Return the proposals; each that evaluates a program again has the next shared seed of that program."""
     numbered = []
     for proposal in proposals:

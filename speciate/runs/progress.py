@@ -65,9 +65,8 @@ class RunProgress(RunCounters):
     diagnosis: dict[str, Any] = Field(default_factory=dict)
     # Fields of ``LearningState``; empty if the run does not learn or has no group yet.
     learning: dict[str, Any] = Field(default_factory=dict)
-    trials: dict[str, int] = Field(
-        default_factory=dict
-    )  # repeated evaluations of noisy programs, by the beginning of its hash
+    # Repeated evaluations of programs with noisy rewards, by the beginning of the program's hash.
+    trials: dict[str, int] = Field(default_factory=dict)
     final: dict[str, Any] = Field(default_factory=dict)  # fields of ``FinalValue``; empty before the end
     events: int = 0  # sequence number of the newest event
     revision: int = 0  # number of commits

@@ -98,7 +98,8 @@ def complete_when_idle(change: RunChange, context: RunContext) -> None:
     exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
     progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
     _cap_seconds(progress, context)
-    change.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+    final = {"final": progress.final} if progress.final else {}
+    change.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations, **final)
 
 
 def _assess_best(change: RunChange, context: RunContext) -> bool:

@@ -117,6 +117,8 @@ class RankedCandidate(Record):
     """Half the widths of the 95 % intervals of noisy rewards, from evaluations after the end of the run, whose mean the
     rewards then are; empty before.
     """
+    failed_after_end: int = 0
+    """Evaluations after the end that failed."""
 
 
 class LearningRecord(Record, LearningCounters):

@@ -205,4 +205,5 @@ def _best(document: Mapping[str, Any]) -> RankedCandidate | None:
         scalar=document["best_scalar"],
         evaluations=document["final"].get("evaluations") or document["best_evaluations"] or 1,
         margin=dict(zip(names, document["final"].get("margin", ()), strict=False)),
+        failed_after_end=document["final"].get("failed", 0),
     )
