@@ -100,14 +100,18 @@ class NoiseCheck:
 
 
 def measure_noise(problem: Problem, first: Evaluation, repeats: int | None, evaluate: Evaluate) -> NoiseCheck | None:
-    """Evaluate the seed program again: once with the seed of ``first``, 0, then with others.
+    """Evaluate the seed program again: once with the seed of ``first``, 0, then with others, so at least twice.
 
-    Without ``repeats`` it is evaluated up to four times within half a minute. None if that is no time for two.
+    Without ``repeats`` it is evaluated up to four times within half a minute. None if that is no time for two, or 0.
     """
     if repeats is None:
         repeats = min(DEFAULT_REPEATS, int(_SECONDS / max(first.wall_s, 1e-3)))
-    if repeats < 2:
+        if repeats < 2:
+            output.print_note("Noise was not measured, since an evaluation takes long: --repeats 4 measures it.")
+            return None
+    if repeats == 0:
         return None
+    repeats = max(repeats, 2)
     again = evaluate(problem, [0, *range(1, repeats)])
     (idle,) = evaluate(problem.model_copy(update={"seed_program": "\n"}), [0])
     return NoiseCheck((first, *again), idle)

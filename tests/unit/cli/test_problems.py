@@ -225,3 +225,55 @@ def test_templates_are_written_once(cli: Cli, tmp_path: Path) -> None:
     assert ("Make it shorter." in before, "Make it shorter." in after) == (False, True)
     assert cli("problems", "templates", tmp_path / "p").code == ExitCode.CONFLICT
     assert cli("problems", "templates", tmp_path / "nowhere").code == ExitCode.NOT_FOUND
+
+
+def _noisy_problem(folder: Path, *, declared: bool, script: str = "") -> Path:
+    folder.mkdir()
+    folder.joinpath("problem.toml").write_text(
+        f'slug = "noisy"\ntitle = "Noisy"\nkind = "evaluator"\nseed = "seed.py"\nevaluator = "evaluate.py"\n'
+        f"stochastic = {str(declared).lower()}\n"
+        '[[objectives]]\nname = "score"\nrange = [0, 10]\n'
+        '[[targets]]\nname = "good"\nrule = "score >= 9"\nunlock = true\n'
+    )
+    folder.joinpath("seed.py").write_text("def f():\n    return 3\n")
+    folder.joinpath("evaluate.py").write_text(
+        script
+        or "import random\n\n\ndef evaluate(candidate, context):\n"
+        '    return {"score": candidate.call("f").unwrap() + random.random()}\n'
+    )
+    return folder
+
+
+def test_check_warns_of_noise_that_is_not_declared(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("problems", "check", _noisy_problem(tmp_path / "p", declared=False))
+    assert outcome.code == ExitCode.OK
+    assert "score varies by" in outcome.out
+    assert "by their seeds alone" in outcome.out
+    assert "Add `stochastic = true`" in outcome.out
+    noise = json.loads(cli("problems", "check", tmp_path / "p", "--json", "--repeats", "1").out)["noise"]
+    assert (noise["evaluations"], noise["failed"], noise["same_seed_differs"]) == (3, 0, False)
+    assert noise["deviations"]["score"] > 0
+    assert json.loads(cli("problems", "check", tmp_path / "p", "--json", "--repeats", "0").out)["noise"] is None
+
+
+def test_check_tells_the_noise_of_a_machine_and_of_failing_repeats(cli: Cli, tmp_path: Path) -> None:
+    fresh = (
+        'import os\n\n\ndef evaluate(candidate, context):\n    return {"score": float(os.urandom(1)[0] + 256 * '
+        "(os.urandom(1)[0]))}\n"
+    )
+    outcome = cli("problems", "check", _noisy_problem(tmp_path / "p", declared=True, script=fresh))
+    assert "also with the same seed" in outcome.out
+    assert "an empty program is no failure" in outcome.out
+    assert "Add `stochastic" not in outcome.out
+    failing = (
+        'def evaluate(candidate, context):\n    if context.seed:\n        raise ValueError("at times")\n'
+        '    return {"score": 1.0}\n'
+    )
+    outcome = cli("problems", "check", _noisy_problem(tmp_path / "q", declared=True, script=failing))
+    assert "warning: 3 of 5 evaluations of the seed program failed." in outcome.out
+
+
+def test_check_notes_a_declaration_that_nothing_shows(cli: Cli, tmp_path: Path) -> None:
+    exact = 'def evaluate(candidate, context):\n    return {"score": float(candidate.call("f").unwrap())}\n'
+    outcome = cli("problems", "check", _noisy_problem(tmp_path / "p", declared=True, script=exact))
+    assert "5 evaluations of the seed program agree" in outcome.out

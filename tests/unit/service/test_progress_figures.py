@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.lineage import ancestry
 from service.dashboard.routes.tournaments import pair_rows
 from speciate.domain.target import Target
+from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.report.measures import Estimate
@@ -55,6 +57,23 @@ def test_progress_is_monotone_in_units_and_marks_targets() -> None:
     assert chart.layout["annotations"][0]["text"].endswith("usable 5, record 9")
     assert [row[1:] for row in chart.table.rows if row[0] == "sidelobe"] == [(5, 5, 4.0), (6, 6, 3.0)]
     assert progress_chart(Population(antenna(), sample_columns(3, 5, failing=1.0), "/runs/x")).empty
+
+
+def test_progress_of_noisy_rewards_ends_with_the_value_after_the_end() -> None:
+    problem = single().model_copy(update={"stochastic": True})
+    (objective,) = problem.space.selected
+    columns = sample_columns(20, len(problem.objectives), failing=0.0)
+    columns.rewards[5] = 1e6  # one more evaluation of an earlier program, and lucky
+    columns.duplicate[5] = True
+    best = RankedCandidate(
+        id=UUID(int=1), number=3, rewards={objective.name: 0.7}, targets=(), evaluations=5, margin={objective.name: 0.2}
+    )
+    chart = progress_chart(Population(problem, columns, "/runs/x"), best=best)
+    assert_accepted(chart)
+    final = chart.data[-1]
+    assert (final["x"], final["y"], final["error_y"]["array"]) == ([20], [0.7], [0.2])
+    assert all(max(trace["y"]) < 1e6 for trace in chart.data)
+    assert "evaluations after the end" in chart.note
 
 
 def test_without_a_feasible_candidate_progress_is_that_of_the_constraints() -> None:
