@@ -87,7 +87,10 @@ class Stores:
     def close_unused(self) -> None:
         """Close the database connections that are not in use: each has a process of PostgreSQL, whose memory grows."""
         for engine in {self.engine, self.direct}:
+            pool = engine.pool
             engine.dispose()
+            # One in use returns to the old pool, which would leave it open. The new pool has copied no listener.
+            sa.event.listen(pool, "checkin", _close)
 
     def after_fork(self) -> None:
         """In a forked process, give up the database connections of its parent: two processes must never share one."""
@@ -95,10 +98,13 @@ class Stores:
             engine.dispose(close=False)
 
     def close(self) -> None:
-        self.engine.dispose()
-        self.direct.dispose()
+        self.close_unused()
         self.redis.close()
         self.celery.close()
+
+
+def _close(_: object, entry: sa.pool.ConnectionPoolEntry) -> None:
+    entry.close()
 
 
 def open_stores(
