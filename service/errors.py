@@ -26,6 +26,7 @@ STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotFoundError: HTTPStatus.NOT_FOUND,
     errors.PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.BudgetSpentError: HTTPStatus.GONE,
     errors.QuotaExceededError: HTTPStatus.FORBIDDEN,
     errors.ConflictError: HTTPStatus.CONFLICT,
     errors.ReplayError: HTTPStatus.CONFLICT,

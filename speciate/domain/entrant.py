@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
-from speciate.domain.run import SearchOptions
+from speciate.domain.run import EngineOptions, SearchOptions
 from speciate.domain.values import Slug, Value, canonical_json
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -40,11 +40,11 @@ class Search(NamedTuple):
         return f"{self.strategy}{options}" + (f", mutator {self.mutator}" if self.mutator else "")
 
 
-class Entrant(SearchOptions):
+class Entrant(SearchOptions, EngineOptions):
     """One competitor of a tournament."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"policies", "mutators", "choice", "method", "training_seed"}
+        {"policies", "mutators", "choice", "method", "training_seed", "engine", "engine_options"}
     )
 
     name: Slug
@@ -107,6 +107,8 @@ class Entrant(SearchOptions):
 
     @property
     def search(self) -> Search:
+        if self.engine is not None:
+            return Search(f"engine {self.engine}", canonical_json(self.engine_options), None)
         return Search(self.strategy, canonical_json(self.strategy_options), self.role_labels()[1])
 
     def repeats(self, other: Entrant) -> bool:

@@ -97,6 +97,13 @@ class PreconditionFailedError(ConflictError):
     title = "The resource has changed since it was read"
 
 
+class BudgetSpentError(ConflictError):
+    """The budget of a run does not hold the request: an engine must end."""
+
+    slug = "budget-spent"
+    title = "The budget of the run is spent"
+
+
 class QuotaExceededError(ConflictError):
     """A project has reached a quota; the message names the quota, its limit and its reset time."""
 

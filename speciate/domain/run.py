@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from speciate.domain.budget import Budget
 from speciate.domain.documented import Documented, Flag
@@ -16,7 +16,7 @@ from speciate.domain.errors import ConflictError
 from speciate.domain.guidance import Guidance
 from speciate.domain.learning import Learning
 from speciate.domain.novelty import Novelty
-from speciate.domain.values import Value
+from speciate.domain.values import Slug, Value
 
 
 class RunState(StrEnum):
@@ -66,9 +66,25 @@ class SearchOptions(Value):
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     """Answers sampled for one prompt; a batch holds ``batch / samples_per_prompt`` prompts."""
 
-    def common(self, part: type[SearchOptions]) -> dict[str, Any]:
+    def common(self, part: type[BaseModel]) -> dict[str, Any]:
         """Return the fields that ``part`` declares, for another class that has them."""
         return {name: getattr(self, name) for name in part.model_fields}
+
+
+class EngineOptions(Value):
+    """Options of runs and entrants whose candidates another program proposes."""
+
+    engine: Annotated[Slug | None, Flag("--engine")] = None
+    """Engine that proposes all candidates in place of the strategy, with the policy as its model; `speciate engines
+    run` starts it."""
+    engine_options: Annotated[dict[str, JsonValue], Flag("--engine-option")] = Field(default_factory=dict)
+    """Options of the engine."""
+
+    @model_validator(mode="after")
+    def _options_belong_to_engine(self) -> Self:
+        if self.engine_options and self.engine is None:
+            raise ValueError("'engine_options' without 'engine': expected the name of an engine, or no options")
+        return self
 
 
 class PolicyOptions(SearchOptions):
@@ -85,14 +101,22 @@ class PolicyOptions(SearchOptions):
     """Training of the policy on its own completions; None trains nothing."""
 
 
-class RunSpec(PolicyOptions):
+class RunSpec(PolicyOptions, EngineOptions):
     """Specification of a run."""
 
     # The only declaration of a run's options: the command line, the forms of the dashboard and the OpenAPI document
     # derive from it. A field that the first version did not have belongs in ``omitted_at_default``.
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"guidance", "policy_discount", "keep_tokens", "learning", "final_evaluations"}
+        {
+            "guidance",
+            "policy_discount",
+            "keep_tokens",
+            "learning",
+            "final_evaluations",
+            "engine",
+            "engine_options",
+        }
     )
 
     budget: Budget

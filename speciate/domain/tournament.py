@@ -14,7 +14,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.declaration import Declaration, DeclarationKind, refuse_repeated
 from speciate.domain.entrant import Entrant, Named, Search, Seed
 from speciate.domain.errors import ConflictError
-from speciate.domain.run import RunSpec, SearchOptions
+from speciate.domain.run import EngineOptions, RunSpec, SearchOptions
 from speciate.domain.values import Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
@@ -192,7 +192,12 @@ class Tournament(Declaration):
     def spec(self, entrant: Entrant, seed: int) -> RunSpec:
         # One lane: a run depends on its seed alone.
         return RunSpec(
-            **entrant.common(SearchOptions), budget=self.budget, seed=seed, lanes=1, policy_choice=entrant.choice
+            **entrant.common(SearchOptions),
+            **entrant.common(EngineOptions),
+            budget=self.budget,
+            seed=seed,
+            lanes=1,
+            policy_choice=entrant.choice,
         )
 
     def running_order(self, problems: Sequence[str]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class AsyncClient:
     runs = cached_property(lambda self: aio.runs.AsyncRunsClient(self._transport))
     candidates = cached_property(lambda self: aio.runs.AsyncCandidatesClient(self._transport))
     evaluations = cached_property(lambda self: aio.evaluations.AsyncEvaluationsClient(self._transport))
+    engines = cached_property(lambda self: aio.engines.AsyncEnginesClient(self._transport))
     tournaments = cached_property(lambda self: aio.declarations.AsyncTournamentsClient(self._transport))
     campaigns = cached_property(lambda self: aio.declarations.AsyncCampaignsClient(self._transport))
     tokens = cached_property(lambda self: aio.administration.AsyncTokensClient(self._transport))
