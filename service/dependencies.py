@@ -21,6 +21,8 @@ from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
 from speciate.messaging.seed_checks import SeedChecks
+from speciate.policies.kind import ClientContext
+from speciate.policies.pool import ClientPool
 from speciate.schema.problems import ProblemVersion
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
@@ -28,6 +30,7 @@ from speciate.storage.stores import Stores
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PINGS: Final = 4
+_MODEL_REQUESTS: Final = 64
 _PROJECTS: Final = 256
 
 
@@ -45,6 +48,12 @@ class AppState:
     seed_checks: SeedChecks
     # Slow policy endpoints must not block other requests.
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
+    # Requests of engines wait for a model as long, and there are many.
+    model_requests: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MODEL_REQUESTS))
+
+    @cached_property
+    def clients(self) -> ClientPool:
+        return ClientPool(ClientContext.of(self.settings, self.stores.policy_keys.open))
 
     @cached_property
     def stores_of(self) -> Callable[[UUID], Stores]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
-from typing import Final
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 
 from evaluators.core_slots import CoreSlots
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.candidate import Evaluation
-from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.client_library import redis
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import SeedChecks
-from speciate.policies import build_client, is_immediate
+from speciate.policies import is_immediate
 from speciate.policies.kind import ClientContext
+from speciate.policies.pool import ClientPool
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.learner import Learner
-from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease, Queue
 from speciate.runs.evaluation import replay_evaluation
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
@@ -35,8 +32,6 @@ from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.work.fairness import FairQueue
 from workers.metrics import CountedEvaluator, CountedPolicy
-
-_MOST_CLIENTS: Final = 128
 
 
 @cache
@@ -59,30 +54,6 @@ def leave_connections() -> None:
         stores().after_fork()
 
 
-class ClientPool:
-    """Cache of policy clients by policy version and key, so that connections are reused."""
-
-    def __init__(self, context: ClientContext, counters: WorkerCounters) -> None:
-        self._context = context
-        self._counters = counters
-        self._clients: dict[tuple[str, str | None], tuple[PolicyClient, PolicyClient]] = {}
-        self._changing = threading.Lock()
-
-    def __call__(self, policy: Policy) -> PolicyClient:
-        key = (policy.digest, policy.api_key_id)
-        with self._changing:
-            client_pair = self._clients.pop(key, None)
-            if client_pair is None:
-                client = build_client(policy, self._context)
-                client_pair = client, CountedPolicy(policy, client, self._counters)
-            self._clients[key] = client_pair
-            if len(self._clients) > _MOST_CLIENTS:  # runs that learn have a new version at every step
-                oldest, _ = self._clients.pop(next(iter(self._clients)))
-                if isinstance(oldest, AbstractContextManager):
-                    oldest.__exit__(None, None, None)
-        return client_pair[1]
-
-
 class UnitWorker:
     """Executes work units in this process, which must not fork afterwards."""
 
@@ -101,7 +72,9 @@ class UnitWorker:
             work=stores.work,
             signals=stores.signals,
             evaluator=CountedEvaluator(evaluator, self.counters),
-            client_for=ClientPool(ClientContext.of(settings, stores.policy_keys.open), self.counters),
+            client_for=ClientPool(
+                ClientContext.of(settings, stores.policy_keys.open), partial(CountedPolicy, counters=self.counters)
+            ),
             keep=self._keep,
             count=self._count,
             learner_for=learner_for,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -19,7 +21,11 @@ from speciate.tournaments.report.comparisons import decided_after
 from workers.declarations import WAITS_FOR_QUOTA, reconcile_pending, steer
 
 MAX_ACTIVE: Final = 32
-"""Runs of a tournament that are active at once. Each has one lane, so this also bounds its work units."""
+"""Runs of a tournament that are active at once. Each has one lane, so this also bounds its work units.
+
+Runs that wait for an engine or another proposer outside the service do not count, so that they keep no other entrant
+waiting; each entrant has at most as many of them.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +53,7 @@ class TournamentController:
             # The runs still active are not needed: the next pass cancels them.
             store.complete(declared_id, f"every comparison was decided after {decided} problems")
             return
-        if _advance(stores, record, len(active)) or not active or not all(_is_stuck(record, run) for run in active):
+        if _advance(stores, record, active) or not active or not all(_is_stuck(record, run) for run in active):
             store.complete(declared_id)
         else:
             reason = f"{len(active)} of its runs are paused, the first one for: {active[0].reason}"
@@ -74,21 +80,23 @@ def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
     return run.state is RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
 
 
-def _advance(stores: Stores, record: TournamentRecord, active: int) -> bool:
+def _advance(stores: Stores, record: TournamentRecord, active: Sequence[ActiveRun]) -> bool:
     """Start the next runs of the plan; return True if one was started or has to wait for the quota."""
-    free = MAX_ACTIVE - active
+    waiting = Counter(run.entrant for run in active if run.waits)
+    full = [entrant for entrant, runs in waiting.items() if runs >= MAX_ACTIVE]
+    free = MAX_ACTIVE - (len(active) - waiting.total())
     allowed = stores.runs.free_slots()
     startable = free if allowed is None else min(free, allowed)
-    started = _start_next(stores, record, startable)
-    waits = startable < free and bool(stores.tournaments.next(record.id, 1))
+    started = _start_next(stores, record, startable, full)
+    waits = startable < free and bool(stores.tournaments.next(record.id, 1, full))
     stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else None)
     return waits or started > 0
 
 
-def _start_next(stores: Stores, record: TournamentRecord, count: int) -> int:
-    """Start at most ``count`` of the next runs of the plan; return how many."""
+def _start_next(stores: Stores, record: TournamentRecord, count: int, without: Sequence[str]) -> int:
+    """Start at most ``count`` of the next runs of the plan, without those of some entrants; return how many."""
     started = 0
-    for ordinal, planned in stores.tournaments.next(record.id, max(0, count)):
+    for ordinal, planned in stores.tournaments.next(record.id, max(0, count), without):
         try:
             run_id = _start(stores, record, ordinal, planned)
         except QuotaExceededError as error:

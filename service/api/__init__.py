@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from service.api import (
     administration,
     campaigns,
+    engines,
     evaluations,
     events,
     monitoring,
@@ -45,7 +46,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 )
 """Routers in matching order."""
 
-PROPOSER_ROUTERS: Final[tuple[APIRouter, ...]] = (proposals.router,)
+PROPOSER_ROUTERS: Final[tuple[APIRouter, ...]] = (proposals.router, engines.router)
 """Routers that require scope ``propose``."""
 
 EVALUATOR_ROUTERS: Final[tuple[APIRouter, ...]] = (evaluations.router,)

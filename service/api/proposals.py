@@ -106,7 +106,7 @@ async def ask(
     prepare = partial(
         stores.proposals.ask, run_id, policy, count=body.count, author=principal.name, parents=body.parents
     )
-    async for prompts in _attempts(prepare, request, body.wait_s):
+    async for prompts in attempts(prepare, request, body.wait_s):
         if prompts is not None:
             return Page[AskRecord](items=prompts)
     raise ConflictError(f"run {run_id} has not evaluated its seed programs yet.", remedy="Ask again later.")
@@ -146,7 +146,7 @@ async def result(
     `confirming` are confirmed or refuted.
     """
     record = None
-    async for record in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
+    async for record in attempts(partial(stores.proposals.result, run_id, number), request, wait):
         if record is None or record.waited_for(settled=settled):
             break
     if record is None:
@@ -154,7 +154,7 @@ async def result(
     return record
 
 
-async def _attempts(attempt: Callable[[], T], request: Request, wait_s: float) -> AsyncIterator[T]:
+async def attempts(attempt: Callable[[], T], request: Request, wait_s: float) -> AsyncIterator[T]:
     """Yield the results of calls until the time is over or the client leaves: one at least."""
     deadline, pause_s = time.monotonic() + wait_s, _POLL_S / 32
     while True:
@@ -171,10 +171,15 @@ def proposer(stores: Stores, run_id: UUID, name: str | None) -> WeightedPolicy:
 
     Raises:
         NotFoundError: The run or the policy does not exist.
-        ConflictError: The policy is archived or deleted.
+        ConflictError: The policy is archived or deleted, or an engine proposes in this run.
         InvalidInputError: It is not external.
     """
     context = stores.work.context(run_id)
+    if context.spec.engine is not None:
+        raise ConflictError(
+            f"run {run_id} takes the proposals of engine {context.spec.engine!r} only.",
+            remedy="Start a run of policy 'external' instead.",
+        )
     if name is None and context.proposer.is_external:
         return WeightedPolicy(context.proposer, context.proposer_id)
     version = stores.catalog.policy(name or EXTERNAL)

@@ -136,7 +136,7 @@ class RunContext:
     @property
     def waits_for_proposals(self) -> bool:
         """True if all candidates come from outside: the run requests none, and waits while its budget lasts."""
-        return self.proposer.is_external
+        return self.proposer.is_external or self.spec.engine is not None
 
     @property
     def has_ensemble(self) -> bool:

@@ -39,6 +39,8 @@ def check_run(
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(policies.ensembles, spec)
     _check_external(policies, spec)
+    if spec.engine is not None:
+        _check_engine(policies, spec, can_advise)
     if spec.keeps_tokens:
         _check_tokens(policies)
     if spec.learning is not None:
@@ -76,6 +78,24 @@ def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
         )
     if spec.guidance is not None:
         raise InvalidInputError(f"guidance: policy {external} cannot write advice.")
+
+
+def _check_engine(policies: RunPolicies, spec: RunSpec, can_advise: CanAdvise) -> None:
+    """The policy of an engine is the model that it asks: one that answers any prompt in words."""
+    version, policy = policies.policy, policies.policy.definition
+    if policies.mutator is not None or policies.ensembles:
+        raise InvalidInputError(
+            f"engine {spec.engine}: expected one policy, the model that it asks.", remedy="Leave the others out."
+        )
+    if not can_advise(policy) or policy.answers_per_rollout > 1:
+        raise InvalidInputError(
+            f"engine {spec.engine}: policy {version.name} does not answer every prompt with one text.",
+            remedy="Use a policy of a model server with prompt format 'chat' and one answer per completion.",
+        )
+    if spec.guidance is not None or spec.keeps_tokens:
+        raise InvalidInputError(
+            f"engine {spec.engine} writes its own prompts: leave guidance, keep_tokens and learning out."
+        )
 
 
 def _check_tokens(policies: RunPolicies) -> None:

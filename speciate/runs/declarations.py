@@ -85,7 +85,10 @@ def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
     pinned = _revised(DeclarationKind.CAMPAIGN, declared, problems=problems, **weights)
     _check_budget(pinned)
     policies = campaign_policies(pinned, versions)
-    _refuse_external(DeclarationKind.CAMPAIGN, "policy", policies.policy)
+    if policies.policy.definition.is_external:
+        # Runs of a campaign take no proposals, so they would never end.
+        message = f"policy {policies.policy.name} proposes from outside, and runs of a campaign take no proposals"
+        raise _invalid(DeclarationKind.CAMPAIGN, "policy", f"{message}: expected a policy that the service asks")
     for name in problems:
         check_run(versions.problem(name), policies, pinned.spec())
     return pinned
@@ -170,7 +173,6 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
             )
     for i, entrant in enumerate(declared.entrants):
         policies = entrant_policies(entrant, versions)
-        _refuse_external(DeclarationKind.TOURNAMENT, f"entrants.{i}.policy", policies.policy)
         for problem in versions_of_problems:
             try:
                 check_run(problem, policies, declared.spec(entrant, 0))
@@ -178,13 +180,6 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
                 where = ".".join(["entrants", str(i), *(field_error.where for field_error in error.field_errors[:1])])
                 message = f"entrant {entrant.name!r}: {error}"
                 raise _invalid(DeclarationKind.TOURNAMENT, where.rstrip("."), message) from None
-
-
-def _refuse_external(kind: DeclarationKind, where: str, version: PolicyVersion) -> None:
-    """Reject a policy that proposes from outside: runs of a declaration take no proposals, so they would never end."""
-    if version.definition.is_external:
-        message = f"policy {version.name} proposes from outside, and runs of a {kind.value} take no proposals"
-        raise _invalid(kind, where, f"{message}: expected a policy that the service asks")
 
 
 def _check_budget(pinned: Campaign) -> None:

@@ -111,18 +111,11 @@ def record_proposals(
     """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
     progress, (evaluations, tokens) = change.progress, reserved
     progress.live -= 1
-    progress.rollouts += len(batch.rollouts)
     progress.reserved_tokens -= tokens
-    progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
-    progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in batch.rollouts)
+    _charge_rollouts(progress, context, batch.rollouts)
     proposals = _numbered_trials(progress, batch.proposals[:evaluations])
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
-        price = context.policies(rollout.role)[rollout.policy].policy.price
-        if rollout.cost is not None:
-            progress.cost += rollout.cost
-        elif price is not None:
-            progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
     _add_proposed_event(change, lease.lane, lease.ordinal, batch.rollouts, proposals)
@@ -136,6 +129,30 @@ def record_proposals(
         add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
     else:
         continue_lanes(change, context, lease.lane)
+
+
+def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Sequence[Rollout]) -> None:
+    progress.rollouts += len(rollouts)
+    progress.tokens += sum(rollout.tokens for rollout in rollouts)
+    progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in rollouts)
+    for rollout in rollouts:
+        price = context.policies(rollout.role)[rollout.policy].policy.price
+        if rollout.cost is not None:
+            progress.cost += rollout.cost
+        elif price is not None:
+            progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
+
+
+def record_model_answers(
+    change: RunChange, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout], lost: Charge
+) -> int:
+    """Record answers that an engine received, and what attempts without an answer cost; return their batch."""
+    progress = change.progress
+    progress.reserved_tokens -= reserved_tokens
+    _charge_rollouts(progress, context, rollouts)
+    charge(progress, lost)
+    progress.batches += 1
+    return progress.batches - 1
 
 
 def _numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:

@@ -3,7 +3,9 @@
 - A run is completed when no unit is in flight and the budget holds no further batch (``complete_when_idle``); when its
   archive has not improved for ``stop_on_plateau`` evaluations (``notice_plateau``); when its unlock target is confirmed
   and ``stop_on_unlock`` is set (``complete_unlocked``); when its budget of seconds is spent (``expire``); or when its
-  campaign is completed while it waits for a grant (``complete_waiting_run``).
+  campaign is completed while it waits for a grant (``complete_waiting_run``); or when its engine has ended
+  (``complete_proposed``).
+- It fails when its engine fails or loses its runner three times (``fail``).
 - It is cancelled by a user, a tournament or a campaign (``cancel``).
 - It pauses when it has spent what its campaign granted (``complete_when_idle``), or when a user, a tournament or a
   campaign pauses it (``pause``). Reported as a fault, it pauses when a shared service is unavailable, a unit loses its
@@ -160,6 +162,17 @@ def complete_waiting_run(change: RunChange, reason: str) -> None:
     """Complete a run that waits for a further grant; leave any other run unchanged."""
     if change.progress.state is RunState.PAUSED and waits_for_grant(change.progress.reason):
         _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
+
+
+def complete_proposed(change: RunChange, context: RunContext, reason: str) -> None:
+    """Complete a run whose engine has ended, after the work in flight."""
+    if not change.progress.state.ended:
+        change.progress.stopping = reason
+        complete_when_idle(change, context)
+
+
+def fail(change: RunChange, reason: str) -> None:
+    _end(change, RunState.FAILED, EventKind.RUN_FAILED, reason)
 
 
 def cancel(change: RunChange, reason: str | None = None) -> None:

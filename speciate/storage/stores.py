@@ -29,6 +29,7 @@ from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
 from speciate.storage.webhooks.store import WebhookStore
+from speciate.storage.work.engines import EngineSessions
 from speciate.storage.work.external import ExternalEvaluations
 from speciate.storage.work.proposals import Proposals
 from speciate.storage.work.store import PostgresWorkStore
@@ -61,6 +62,7 @@ class Stores:
     work: PostgresWorkStore
     evaluations: ExternalEvaluations
     proposals: Proposals
+    engines: EngineSessions
     queries: RunQueries
     overview: Overview
     unlocks: UnlockStore
@@ -139,6 +141,7 @@ def open_stores(
         work=work,
         evaluations=ExternalEvaluations(engine),
         proposals=Proposals(engine, work, queries),
+        engines=EngineSessions(engine, work),
         queries=queries,
         overview=Overview(engine),
         unlocks=UnlockStore(engine),

@@ -29,8 +29,10 @@ class ActiveRun:
     """A started run of a tournament that has not ended."""
 
     run_id: UUID
+    entrant: str
     state: RunState
     reason: str | None
+    waits: bool  # true if it waits for proposals from outside the service
 
 
 @dataclass(kw_only=True)
@@ -98,11 +100,13 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
     def active_runs(self, tournament_id: UUID) -> tuple[ActiveRun, ...]:
         """Return the started runs that have not ended."""
         rows = self._rows(self.sql.active_runs, {"id": tournament_id})
-        return tuple(ActiveRun(row.run_id, RunState(row.state), row.reason) for row in rows)
+        return tuple(ActiveRun(row.run_id, row.entrant, RunState(row.state), row.reason, row.waits) for row in rows)
 
-    def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, PlannedRun], ...]:
-        """Return the next runs of the plan to start, with their positions."""
-        rows = self._rows(self.sql.next_runs, {"id": tournament_id, "limit": limit})
+    def next(
+        self, tournament_id: UUID, limit: int, without: Sequence[str] = ()
+    ) -> tuple[tuple[int, PlannedRun], ...]:
+        """Return the next runs of the plan to start, ``without`` those of some entrants, with their positions."""
+        rows = self._rows(self.sql.next_runs, {"id": tournament_id, "limit": limit, "without": list(without)})
         return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
 
     def attach(self, tournament_id: UUID, ordinal: int, run_id: UUID) -> None:

@@ -27,12 +27,12 @@ FROM unnest(cast(:entrants AS text[]), cast(:problems AS text[]), cast(:seeds AS
   WITH ORDINALITY AS p (entrant, problem, seed, ord)
 
 -- active_runs: Started runs that have not ended.
-SELECT r.run_id, p.state, p.reason FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
+SELECT r.run_id, r.entrant, p.state, p.reason, p.state = 'running' AND p.live = 0 AS waits FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
 WHERE r.tournament_id = :id AND NOT r.ended ORDER BY r.ord
 
--- next_runs: The next runs of the plan to start.
+-- next_runs: The next runs of the plan to start, without those of some entrants.
 SELECT ord, entrant, problem, seed FROM tournament_runs
-WHERE tournament_id = :id AND NOT ended AND run_id IS NULL ORDER BY ord LIMIT :limit
+WHERE tournament_id = :id AND NOT ended AND run_id IS NULL AND entrant <> ALL(cast(:without AS text[])) ORDER BY ord LIMIT :limit
 
 -- attach: Record the run that was started for a position of the plan.
 UPDATE tournament_runs SET run_id = :run_id WHERE tournament_id = :id AND ord = :ord

@@ -82,9 +82,9 @@ class Proposals(ScopedStore):
             InvalidInputError: A parent does not exist.
         """
         run = self._rows(SQL.run_state, {"id": run_id, "author": author})[0]
-        self._require_independent(run_id)
-        require_open(run_id, RunState(run.state), run.reason)
         context = self.work.context(run_id)
+        self._require_independent(run_id, policy if context.waits_for_proposals else None)
+        require_open(run_id, RunState(run.state), run.reason)
         if context.seed_programs and not run.evaluations:
             return None
         if run.evaluations_left == 0:
@@ -128,7 +128,8 @@ class Proposals(ScopedStore):
             ConflictError: The run takes no proposals now, or the key belongs to another request.
         """
         context = self.work.context(run_id)
-        self._require_independent(run_id)  # before the transaction, which must not wait for a second connection
+        # Before the transaction, which must not wait for a second connection.
+        self._require_independent(run_id, policy if context.waits_for_proposals else None)
         proposals, duplicates = self._read(context, policy, sent, author)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
@@ -223,11 +224,12 @@ class Proposals(ScopedStore):
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_change(connection, locked)
 
-    def _require_independent(self, run_id: UUID) -> None:
-        independent = self._value(SQL.independent, {"id": run_id})
-        if not independent:
+    def _require_independent(self, run_id: UUID, proposer: WeightedPolicy | None = None) -> None:
+        """Reject what is sent to a run of a tournament or campaign, except by the ``proposer`` that is its entrant."""
+        row = self._rows(SQL.independent, {"id": run_id})[0]
+        if not row.own and (proposer is None or proposer.policy_id != row.policy_id):
             raise ConflictError(
-                f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",
+                f"run {run_id} belongs to a tournament or campaign and takes no hints, and proposals of its entrant only.",
                 remedy="Start a run of its own.",
             )
 

@@ -11,8 +11,8 @@ FROM run_progress g WHERE run_id = :id
 -- left: Evaluations that the budget of a run leaves besides those in flight; NULL without a limit.
 budget_evaluations - evaluations - reserved_evaluations
 
--- independent: True for runs that no tournament or campaign started.
-SELECT own FROM runs WHERE id = :id
+-- independent: Whether no tournament or campaign started a run, and its policy.
+SELECT own, policy_id FROM runs WHERE id = :id
 
 -- insert_asks: Keep what the answers of prompts will inherit.
 INSERT INTO asks (id, run_id, role, island, parents, inspirations, system, "user", seed, advice)

@@ -12,15 +12,15 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from speciate.policies import build_client
+from speciate.policies.kind import ClientContext
+from speciate.policies.pool import ClientPool
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.access.secrets import PolicyKeyStore
-from speciate.storage.metrics.counters import WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from tests.integration.service.conftest import Api, refused
 from tests.support.openai_endpoint import serve as openai_endpoint
 from tests.support.runs import ToyEvaluator, toy_problem
-from workers.composition import ClientContext, ClientPool
 
 pytestmark = pytest.mark.servers
 
@@ -56,12 +56,12 @@ def test_api_key_is_used_but_never_returned(api: Api, stores: Stores, caplog: py
         run["strategy"] = "vector_evolution"  # whose only client is that of the policy
         run_id = api.post("/v1/runs", run).json()["id"]
         around = ClientContext(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
-        clients = ClientPool(around, WorkerCounters(stores.redis))
+        clients = ClientPool(around)
         executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients)
         while waiting := stores.runs.work_in_flight(limit=1):
             assert executor.execute(waiting[0].work_id)
         for _, client in clients._clients.values():
-            client.client.close()  # type: ignore[attr-defined]
+            client.close()  # type: ignore[attr-defined]
         assert api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"
         assert {headers["Authorization"] for headers in endpoint.headers} == {f"Bearer {KEY}"}
 

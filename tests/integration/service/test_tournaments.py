@@ -349,10 +349,6 @@ def test_invalid_entrants(fair: Lab) -> None:
     details = refused(fair.api.post("/v1/tournaments", declared), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1.policy"
     assert "'same' and 'one' are one training run of method 'a'" in details["detail"]
-    external = [entrants[0], {**entrants[1], "policy": "external"}]
-    details = refused(fair.api.post("/v1/tournaments", body(entrants=external)), 422, "invalid-input")
-    assert "policy external@1 proposes from outside, and runs of a tournament take no proposals" in details["detail"]
-    assert details["errors"][0]["where"] == "entrants.1.policy"
     missing = [entrants[0], {**entrants[1], "policy": "unknown"}]
     refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")

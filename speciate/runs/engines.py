@@ -1,0 +1,58 @@
+"""What an engine outside the service is told, and what its requests change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from speciate.domain.budget import Budget
+from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Prompt
+from speciate.runs.progress import RunProgress
+
+MAX_ATTEMPTS: Final = 3
+"""Sessions of a run that may lapse before the run fails."""
+
+
+def ends_of(problem: Problem) -> dict[str, dict[str, float]]:
+    """Return the worse end ``low`` and the better end ``high`` of each objective, and the ``limit`` of constraints."""
+    ends: dict[str, dict[str, float]] = {}
+    for objective in problem.objectives:
+        if objective.role is ObjectiveRole.CONSTRAINT:
+            ends[objective.name] = {"limit": float(objective.limit or 0.0)}
+        elif objective.role is ObjectiveRole.OBJECTIVE:
+            low, high = objective.range if objective.direction is Direction.MAXIMIZE else objective.range[::-1]
+            ends[objective.name] = {"low": low, "high": high}
+    return ends
+
+
+def score_of(problem: Problem, rewards: Sequence[float]) -> float:
+    """Return the scalar that engines maximize, of raw rewards of shape (d,).
+
+    It is the mean of the normalized objectives, at least 0 each and not bounded above; a tenth of it if a constraint is
+    violated.
+    """
+    ends = ends_of(problem)
+    parts = [
+        max(0.0, (value - ends[name]["low"]) / (ends[name]["high"] - ends[name]["low"]))
+        for name, value in zip(problem.space.names, rewards, strict=True)
+        if "low" in ends.get(name, ())
+    ]
+    mean = sum(parts) / max(len(parts), 1)
+    return mean / 10 if problem.space.violation([list(rewards)])[0] > 0 else mean
+
+
+def prompt_of(messages: Sequence[tuple[str, str]]) -> Prompt:
+    """Return the prompt that the roles and texts of a chat amount to."""
+    system = "\n\n".join(text for role, text in messages if role in ("system", "developer"))
+    turns = [(role, text) for role, text in messages if role not in ("system", "developer")]
+    if len(turns) == 1:
+        return Prompt(system, turns[0][1])
+    return Prompt(system, "\n\n".join(f"{role.capitalize()}:\n{text}" for role, text in turns))
+
+
+def affords(progress: RunProgress, budget: Budget, tokens: int) -> bool:
+    """Return True if a budget holds another request of a model, and an evaluation of its answer."""
+    left = progress.spent().tokens_left(budget)
+    return progress.evaluations_left(budget) != 0 and (left is None or left >= tokens)

@@ -1,0 +1,228 @@
+"""Lease runs to the runners of engines, and book what the engines ask of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.charge import Charge
+from speciate.domain.errors import BudgetSpentError, ConflictError, NotFoundError
+from speciate.domain.rollout import Rollout
+from speciate.domain.run import RunState
+from speciate.ids import uuid7
+from speciate.ports.work import Commit, RunContext, WorkStore
+from speciate.runs import ledger, stopping
+from speciate.runs.engines import MAX_ATTEMPTS, affords, ends_of
+from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
+from speciate.storage.candidates.insert import insert_rollouts
+from speciate.storage.database import ScopedStore, with_retries
+from speciate.storage.runs.locking import LockedRun, lock_progress
+from speciate.storage.statements import Statements
+from speciate.storage.work.effects import write_change
+
+SQL = Statements(__file__)
+
+
+@dataclass
+class EngineSessions(ScopedStore):
+    """Sessions of engines: each is the right to propose the candidates of one run until its lease lapses."""
+
+    work: WorkStore
+
+    def acquire(
+        self,
+        *,
+        holder: str,
+        lease_s: float,
+        engines: Sequence[str] = (),
+        versions: Mapping[str, str],
+        tournament_id: UUID | None = None,
+        run_id: UUID | None = None,
+    ) -> tuple[EngineSession | None, tuple[Commit, ...]]:
+        """Lease the oldest run that waits for an engine, to the token named ``holder``.
+
+        A run whose sessions lapsed too often fails.
+
+        Returns:
+            The session, None if no run waits, and commits to publish.
+        """
+        binds = {"project": self._home, "engines": list(engines), "run": run_id, "tournament": tournament_id}
+        commits: list[Commit] = []
+        for row in self._rows(SQL.waiting, binds):
+            session, commit = self._begin(self.work.context(row.id), row.problem, holder, versions, lease_s)
+            commits += [] if commit is None else [commit]
+            if session is not None:
+                return session, tuple(commits)
+        return None, tuple(commits)
+
+    @with_retries
+    def _begin(
+        self, context: RunContext, name: str, holder: str, versions: Mapping[str, str], lease_s: float
+    ) -> tuple[EngineSession | None, Commit | None]:
+        run_id, engine = context.run_id, context.spec.engine or ""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            earlier = connection.execute(SQL.earlier, {"run_id": run_id}).all()
+            unfinished = [row for row in earlier if row.state == "open"]
+            if locked.progress.state is not RunState.RUNNING or any(row.held for row in unfinished):
+                return None, None
+            for row in unfinished:
+                self._close(connection, locked, context, row.id, row.reserved_tokens, EngineOutcome.LAPSED)
+            if len(earlier) >= MAX_ATTEMPTS:
+                stopping.fail(locked, f"engine {engine} lost its runner {len(earlier)} times")
+                return None, write_change(connection, locked)
+            id_, attempt = uuid7(), len(earlier) + 1
+            keys = {"id": id_, "run_id": run_id, "attempt": attempt, "holder": holder, "lease_s": lease_s}
+            lease_until = connection.execute(SQL.begin, {**keys, "version": versions.get(engine, "")}).scalar_one()
+            commit = write_change(connection, locked) if earlier else None
+        problem, spec = context.problem, context.spec
+        session = EngineSession(
+            id=id_,
+            run_id=run_id,
+            attempt=attempt,
+            lease_until=lease_until,
+            engine=engine,
+            engine_options=spec.engine_options,
+            seed=spec.seed,
+            evaluations=spec.budget.evaluations,
+            evaluations_left=locked.progress.evaluations_left(spec.budget),
+            tokens=spec.budget.tokens,
+            model=context.proposer.model or context.proposer.slug,
+            problem=name,
+            title=problem.title,
+            description=problem.description,
+            language="python" if problem.language is None else problem.language.name,
+            seed_program=problem.seed_program,
+            objectives=ends_of(problem),
+        )
+        return session, commit
+
+    def context(self, session_id: UUID) -> RunContext:
+        """Return the run of a session; raises ``NotFoundError``."""
+        run_id = self._value(SQL.run_of, {"id": session_id, "project": self._home})
+        if run_id is None:
+            raise NotFoundError(f"there is no engine session {session_id}.")
+        return self.work.context(run_id)
+
+    @with_retries
+    def require_open(self, session_id: UUID) -> None:
+        """Raise ``ConflictError`` if a session has ended or another runner has taken its run."""
+        row = self._row(SQL.session, {"id": session_id})
+        if row is None or row.state != "open":
+            raise _ended(session_id, "unknown" if row is None else row.state)
+
+    def evaluations_left(self, context: RunContext) -> int | None:
+        """Return the evaluations that the budget of a run leaves besides those in flight; None without a limit."""
+        left: int | None = self._value(SQL.evaluations_left, {"run_id": context.run_id})
+        return left
+
+    @with_retries
+    def renew(self, session_id: UUID, lease_s: float) -> EngineLease:
+        """Renew the lease of a session, unless its run does not run."""
+        context = self.context(session_id)
+        with self._engine.begin() as connection:
+            progress = lock_progress(connection, context.run_id).progress
+            left = progress.evaluations_left(context.spec.budget)
+            if progress.state is not RunState.RUNNING:
+                why = f"the run is {progress.state.value}" + (f": {progress.reason}" if progress.reason else "")
+                return EngineLease(lease_until=None, evaluations_left=left, reason=why)
+            until = connection.execute(SQL.renew, {"id": session_id, "lease_s": lease_s}).scalar_one_or_none()
+        return EngineLease(
+            lease_until=until, evaluations_left=left, reason="" if until else "another runner has the run"
+        )
+
+    @with_retries
+    def reserve(self, session_id: UUID, context: RunContext, tokens: int) -> int:
+        """Reserve the tokens of a request of the model; return the number of rollouts before it.
+
+        Raises:
+            BudgetSpentError: The run has ended, or its budget does not hold the request.
+            ConflictError: The session has ended, or the run is paused.
+        """
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, context.run_id)
+            self._require_session(connection, session_id)
+            require_running(context, locked.progress.state)
+            if not affords(locked.progress, context.spec.budget, tokens):
+                raise BudgetSpentError(f"the budget of run {context.run_id} does not hold another request.")
+            locked.progress.reserved_tokens += tokens
+            connection.execute(SQL.reserve, {"id": session_id, "tokens": tokens})
+            locked.save(connection)
+            return locked.progress.rollouts
+
+    @with_retries
+    def book(
+        self, session_id: UUID, context: RunContext, tokens: int, rollouts: Sequence[Rollout], lost: Charge
+    ) -> Commit | None:
+        """Book a request of the model in place of its reservation: its answers, and what was ``lost`` without one."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, context.run_id)
+            if self._state(connection, session_id) != "open":
+                return None  # the reservation was charged when the session ended
+            connection.execute(SQL.reserve, {"id": session_id, "tokens": -tokens})
+            ordinal = ledger.record_model_answers(locked, context, tokens, rollouts, lost)
+            insert_rollouts(connection, context, uuid7(), ordinal, list(enumerate(rollouts)))
+            return write_change(connection, locked)
+
+    @with_retries
+    def end(
+        self,
+        session_id: UUID,
+        outcome: EngineOutcome,
+        reason: str,
+        *,
+        processor_s: float = 0.0,
+        refused: Mapping[str, int],
+    ) -> Commit | None:
+        """End a session and, unless it is released, its run. Ending it again changes nothing."""
+        context = self.context(session_id)
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, context.run_id)
+            row = connection.execute(SQL.session, {"id": session_id}).one()
+            if row.state != "open":
+                return None
+            more = {"reason": reason, "processor_s": processor_s, "refused": dict(refused)}
+            self._close(connection, locked, context, session_id, row.reserved_tokens, outcome, **more)
+            if outcome is EngineOutcome.FINISHED:
+                stopping.complete_proposed(locked, context, reason)
+            elif outcome is EngineOutcome.FAILED and not locked.progress.state.ended:
+                stopping.fail(locked, reason)
+            return write_change(connection, locked)
+
+    def _close(
+        self,
+        connection: sa.Connection,
+        locked: LockedRun,
+        context: RunContext,
+        session_id: UUID,
+        reserved_tokens: int,
+        outcome: EngineOutcome,
+        **more: object,
+    ) -> None:
+        """End a session; requests in flight may have used all that they had reserved."""
+        locked.progress.reserved_tokens -= reserved_tokens
+        ledger.charge(locked.progress, ledger.most_of(reserved_tokens, context))
+        values = {"reason": "", "processor_s": 0.0, "refused": {}, **more}
+        connection.execute(SQL.end, {"id": session_id, "state": outcome.value, **values})
+
+    def _state(self, connection: sa.Connection, session_id: UUID) -> str:
+        return str(connection.execute(SQL.session, {"id": session_id}).one().state)
+
+    def _require_session(self, connection: sa.Connection, session_id: UUID) -> None:
+        if (state := self._state(connection, session_id)) != "open":
+            raise _ended(session_id, state)
+
+
+def require_running(context: RunContext, state: RunState) -> None:
+    """Raise ``BudgetSpentError`` for a run that has ended, ``ConflictError`` for one that is paused."""
+    if state.ended:
+        raise BudgetSpentError(f"run {context.run_id} is {state.value}.")
+    if state is not RunState.RUNNING:
+        raise ConflictError(f"run {context.run_id} is {state.value}.", remedy="Resume it first.")
+
+
+def _ended(session_id: UUID, state: str) -> ConflictError:
+    return ConflictError(f"engine session {session_id} is {state}.", remedy="Acquire the run again.")

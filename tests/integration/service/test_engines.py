@@ -1,0 +1,198 @@
+"""Sessions of engines through the API: leases, answers of the model, evaluations, budgets, ends, and tournaments."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import text
+
+from tests.integration.service.conftest import Lab, refused
+from tests.integration.service.tournament_lab import body, declare, fair, play
+from tests.support.runs import toy_policy
+
+__all__ = ["fair"]
+
+pytestmark = pytest.mark.servers
+
+CHAT = [{"role": "system", "content": "You write programs."}, {"role": "user", "content": "Improve x."}]
+
+
+def started(lab: Lab, evaluations: int = 6, **changes: Any) -> UUID:
+    """Start a run whose candidates an engine proposes, and evaluate its seed program."""
+    if not lab.api.get("/v1/policies", params={"slug": "model"}).json()["items"]:
+        options = {"completions": ["x = 9"], "tokens_per_completion": 5}
+        lab.stores.catalog.add_policy(toy_policy(slug="model", options=options))
+    run = {"problem": "toy", "policy": "model", "engine": "mine", "budget": {"evaluations": evaluations}, **changes}
+    answer = lab.api.post("/v1/runs", run)
+    assert answer.status_code == 202, answer.text
+    lab.work()
+    return UUID(answer.json()["id"])
+
+
+def acquire(lab: Lab, **changes: Any) -> dict[str, Any] | None:
+    answer = lab.api.post("/v1/engine-sessions:acquire", {"versions": {"mine": "1.2"}, **changes})
+    assert answer.status_code == 200, answer.text
+    return next(iter(answer.json()["items"]), None)
+
+
+def session_of(lab: Lab, **changes: Any) -> str:
+    session = acquire(lab, **changes)
+    assert session is not None
+    return str(session["id"])
+
+
+def evaluate(lab: Lab, session: str, program: str, key: str = "") -> Any:
+    """Propose a program, work, and return the answer to the same request."""
+    headers = {"Idempotency-Key": key or str(uuid4())}
+    sent = {"program": program, "wait_s": 0}
+    answer = lab.api.http.post(f"/v1/engine-sessions/{session}/evaluations", json=sent, headers=headers)
+    if answer.status_code == 200 and answer.json()["pending"]:
+        lab.work()
+        answer = lab.api.http.post(f"/v1/engine-sessions/{session}/evaluations", json=sent, headers=headers)
+    return answer
+
+
+def end(lab: Lab, session: str, outcome: str, **more: Any) -> None:
+    answer = lab.api.post(f"/v1/engine-sessions/{session}:end", {"outcome": outcome, **more})
+    assert answer.status_code == 200, answer.text
+
+
+def run_of(lab: Lab, run: UUID) -> dict[str, Any]:
+    return dict(lab.api.get(f"/v1/runs/{run}").json())
+
+
+def test_an_engine_asks_the_model_evaluates_and_ends_with_its_budget(lab: Lab) -> None:
+    run = started(lab, evaluations=3)
+    session = acquire(lab, engines=["mine"])
+    assert session is not None
+    assert (session["engine"], session["attempt"], session["evaluations"], session["evaluations_left"]) == (
+        "mine", 1, 3, 2,
+    )  # fmt: skip
+    assert session["objectives"] == {"x": {"low": 0.0, "high": 10.0}, "y": {"low": 10.0, "high": 0.0}}
+    assert acquire(lab) is None, "another runner leased the same run"
+    id_ = session["id"]
+
+    answer = lab.api.post(f"/v1/engine-sessions/{id_}/completions", {"messages": CHAT, "n": 2}).json()
+    assert (answer["completions"], answer["completion_tokens"]) == (["x = 9", "x = 9"], 10)
+    assert run_of(lab, run)["spent"]["tokens"] == answer["prompt_tokens"] + 10
+    (rollout, *_) = lab.api.get(f"/v1/runs/{run}/rollouts").json()["items"]
+    stored = lab.api.get(f"/v1/rollouts/{rollout['id']}").json()
+    assert (stored["system"], stored["user"], stored["completion"]) == ("You write programs.", "Improve x.", "x = 9")
+
+    seed = evaluate(lab, id_, session["seed_program"]).json()
+    assert (seed["number"], run_of(lab, run)["spent"]["evaluations"]) == (1, 1), "the seed program cost twice"
+    first = evaluate(lab, id_, "x = 6\ny = 5\n", key="a").json()
+    assert (first["number"], first["score"], first["rewards"]) == (2, 0.55, {"x": 6.0, "y": 5.0})
+    assert evaluate(lab, id_, "x = 6\ny = 5\n", key="a").json() == first, "a repeated request cost an evaluation"
+    last = evaluate(lab, id_, "import os\n").json()
+    assert (last["score"], last["failure"], last["evaluations_left"]) == (0.0, "invalid_output", 0)
+    refused(evaluate(lab, id_, "x = 9\ny = 0\n"), 410, "budget-spent")
+    refused(lab.api.post(f"/v1/engine-sessions/{id_}/completions", {"messages": CHAT}), 410, "budget-spent")
+    end(lab, id_, "finished", processor_s=1.5, refused={"score": 2})
+    record = run_of(lab, run)
+    assert (record["state"], record["spent"]["evaluations"]) == ("completed", 3)
+    refused(lab.api.post(f"/v1/engine-sessions/{id_}/completions", {"messages": CHAT}), 409, "conflict")
+
+
+def test_a_budget_of_tokens_holds_back_requests(lab: Lab) -> None:
+    run = started(lab, budget={"evaluations": 50, "tokens": 100})
+    session = session_of(lab)
+    path = f"/v1/engine-sessions/{session}/completions"
+    codes = [lab.api.post(path, {"messages": CHAT}).status_code for _ in range(40)]
+    assert set(codes) == {200, 410}
+    assert codes == sorted(codes)
+    assert run_of(lab, run)["spent"]["tokens"] <= 100
+    end(lab, session, "finished", reason="out of tokens")
+    assert (run_of(lab, run)["state"], run_of(lab, run)["reason"]) == ("completed", "out of tokens")
+
+
+def test_a_lost_runner_is_replaced_and_the_third_loss_fails_the_run(lab: Lab) -> None:
+    run = started(lab)
+    for attempt in (1, 2, 3):
+        session = acquire(lab)
+        assert session is not None
+        assert session["attempt"] == attempt
+        assert evaluate(lab, session["id"], f"x = {attempt}\ny = 5\n").status_code == 200
+        with lab.stores.engine.begin() as connection:
+            connection.execute(text("UPDATE engine_sessions SET lease_until = now() - interval '1 second'"))
+    assert acquire(lab) is None
+    record = run_of(lab, run)
+    assert (record["state"], record["spent"]["evaluations"]) == ("failed", 4)
+    assert record["reason"] == "engine mine lost its runner 3 times"
+    refused(evaluate(lab, session["id"], "x = 8\ny = 5\n"), 409, "conflict")
+
+
+def test_a_released_run_is_offered_again_and_a_failed_engine_fails_it(lab: Lab) -> None:
+    run = started(lab)
+    end(lab, session_of(lab), "released")
+    again = acquire(lab, run=str(run))
+    assert again is not None
+    assert again["attempt"] == 1
+    end(lab, again["id"], "failed", reason="exit code 1: ImportError")
+    end(lab, again["id"], "finished")  # too late
+    assert (run_of(lab, run)["state"], run_of(lab, run)["reason"]) == ("failed", "exit code 1: ImportError")
+
+
+def test_a_paused_run_stops_its_engine(lab: Lab) -> None:
+    run, session = started(lab), session_of(lab)
+    renewed = lab.api.post(f"/v1/engine-sessions/{session}:renew", {}).json()
+    assert renewed["lease_until"] is not None
+    lab.api.post(f"/v1/runs/{run}:pause")
+    assert lab.api.post(f"/v1/engine-sessions/{session}:renew", {}).json()["lease_until"] is None
+    refused(lab.api.post(f"/v1/engine-sessions/{session}/completions", {"messages": CHAT}), 409, "conflict")
+    end(lab, session, "released")
+    assert acquire(lab) is None
+    lab.api.post(f"/v1/runs/{run}:resume")
+    assert acquire(lab) is not None
+
+
+def test_others_propose_nothing_in_the_run_of_an_engine(lab: Lab) -> None:
+    run = started(lab)
+    proposals = {"proposals": [{"program": "x = 1\ny = 1\n"}]}
+    told = refused(lab.api.post(f"/v1/runs/{run}/proposals", proposals), 409, "conflict")
+    assert "engine 'mine' only" in told["detail"]
+    refused(lab.api.post(f"/v1/engine-sessions/{uuid4()}/completions", {"messages": CHAT}), 404, "not-found")
+    session = session_of(lab)
+    refused(evaluate(lab, session, "  "), 422, "invalid-input")
+    refused(lab.api.post(f"/v1/engine-sessions/{session}/evaluations", {"program": "x = 1"}), 422, "invalid-input")
+    scored = {"program": "x = 1\ny = 1\n", "score": 1.0}
+    headers = {"Idempotency-Key": "s"}
+    answer = lab.api.http.post(f"/v1/engine-sessions/{session}/evaluations", json=scored, headers=headers)
+    refused(answer, 422, "invalid-input")
+    mutator = {"problem": "toy", "policy": "mutator", "engine": "mine", "budget": {"evaluations": 5}}
+    told = refused(lab.api.post("/v1/runs", mutator), 422, "invalid-input")
+    assert "does not answer every prompt with one text" in told["detail"]
+
+
+def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
+    own, _ = body()["entrants"]
+    entrants = [
+        own,
+        {"name": "engine", "policy": "good", "engine": "mine", "engine_options": {"k": 2}},
+        {"name": "agent", "policy": "external"},
+    ]
+    declare(fair, entrants=entrants, seeds=[3])
+    play(fair, passes=30)
+    record = fair.api.get("/v1/tournaments/first").json()
+    assert (record["started"], record["ended"], record["state"]) == (9, 3, "running")
+    while (session := acquire(fair, tournament="first", engines=["mine"])) is not None:
+        assert session["engine_options"] == {"k": 2}
+        for x in range(6):
+            fair.api.post(f"/v1/engine-sessions/{session['id']}/completions", {"messages": CHAT})
+            assert evaluate(fair, session["id"], f"x = {x + 4}\ny = 1\n").status_code == 200
+        refused(evaluate(fair, session["id"], "x = 8\ny = 0\n"), 410, "budget-spent")
+        end(fair, session["id"], "finished")
+    rows = fair.api.get("/v1/tournaments/first/export").text.splitlines()
+    assert len(rows) == 9
+    for run in fair.api.get("/v1/runs", params={"policy": "external", "limit": 50}).json()["items"]:
+        proposals = [{"program": f"x = {x}\ny = 3\n"} for x in range(6)]
+        answer = fair.api.post(f"/v1/runs/{run['id']}/proposals", {"proposals": proposals})
+        assert answer.status_code == 200, answer.text
+    play(fair, passes=30)
+    assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
+    report = fair.api.get("/v1/tournaments/first/report").json()
+    assert [cost["evaluations"] for cost in report["costs"]] == [21, 21, 21]
+    entrants_of = {cost["entrant"]: cost for cost in report["costs"]}
+    assert entrants_of["engine"]["tokens"] > 0
