@@ -15,6 +15,7 @@ from service.problem_details import PROBLEM_JSON, ProblemDetails
 TAGS: Final = {
     "runs": "Start, steer and label runs.",
     "run results": "Candidates, archive, events and other results of a run.",
+    "engines": "Lease runs to programs that propose all of their candidates.",
     "evaluations": "Lease candidates and submit their rewards, from any machine.",
     "problems": "Versioned problems and frozen problem sets.",
     "policies": "Versioned policies.",

@@ -102,9 +102,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
         rows = self._rows(self.sql.active_runs, {"id": tournament_id})
         return tuple(ActiveRun(row.run_id, row.entrant, RunState(row.state), row.reason, row.waits) for row in rows)
 
-    def next(
-        self, tournament_id: UUID, limit: int, without: Sequence[str] = ()
-    ) -> tuple[tuple[int, PlannedRun], ...]:
+    def next(self, tournament_id: UUID, limit: int, without: Sequence[str] = ()) -> tuple[tuple[int, PlannedRun], ...]:
         """Return the next runs of the plan to start, ``without`` those of some entrants, with their positions."""
         rows = self._rows(self.sql.next_runs, {"id": tournament_id, "limit": limit, "without": list(without)})
         return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
