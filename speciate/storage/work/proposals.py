@@ -229,7 +229,7 @@ class Proposals(ScopedStore):
         row = self._rows(SQL.independent, {"id": run_id})[0]
         if not row.own and (proposer is None or proposer.policy_id != row.policy_id):
             raise ConflictError(
-                f"run {run_id} belongs to a tournament or campaign and takes no hints, and proposals of its entrant only.",
+                f"run {run_id} belongs to a tournament or campaign and takes proposals of its entrant only.",
                 remedy="Start a run of its own.",
             )
 
