@@ -1,4 +1,4 @@
-"""Check an endpoint before use: health, model, weights, output constraints, and LoRA adapters, which are loaded."""
+"""Check an endpoint before use: health, model, weights, and LoRA adapters, which are loaded."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from speciate.domain.policy import Policy, PromptFormat
+from speciate.domain.policy import Policy
 from speciate.domain.probe import Probe
 from speciate.domain.suggestions import nearest
-from speciate.policies.guides import MALFORMED, constraint
 from speciate.policies.http_endpoint import HttpEndpoint, TransientError
 from speciate.policies.identity import WeightsIdentity, check_length, identify
 from speciate.policies.numbers import read_number, sum_of_counts
 from speciate.policies.openai_options import OpenAICompatibleOptions
-from speciate.policies.openai_wire import EndpointMismatchError, ModelCard, error_message, model_cards, path_of
+from speciate.policies.openai_wire import EndpointMismatchError, ModelCard, error_message, model_cards
 from speciate.policies.providers import provider_at
 from speciate.policies.verification import Verdict, Verification, verify
 from speciate.prompts.text import bounded, printable
@@ -39,7 +38,6 @@ class EndpointCheck:
     def __init__(self, policy: Policy, options: OpenAICompatibleOptions, endpoint: HttpEndpoint) -> None:
         self._policy, self._model = policy, policy.model or ""
         self._options, self._endpoint = options, endpoint
-        self._guide_checked = False
         self._verification: Verification | None = None
 
     def run(self) -> WeightsIdentity:
@@ -72,9 +70,6 @@ class EndpointCheck:
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)
         identity = identify(self._policy, card, cards)
-        if self._options.guide is not None and not self._guide_checked:
-            self._check_guide()
-            self._guide_checked = True
         if self._policy.probe is not None and self._verification is None:
             self._verification = self._verified(self._policy.probe, card, cards)
         return replace(identity, verification=self._verification)
@@ -132,29 +127,6 @@ class EndpointCheck:
                 f"{card.id} is loaded from {card.root}, not from {path}",
                 "Unload it on the server, or register the adapter under another model name.",
             )
-
-    def _check_guide(self) -> None:
-        """Request one token under the constraint, and one under an invalid constraint, which must be refused."""
-        status, body = self._endpoint.query(
-            "POST", path_of(self._policy), self._one_token(constraint(self._options.guide))
-        )
-        if status != 200:
-            answer = bounded(printable(error_message(body)), _MOST_SHOWN)
-            raise EndpointMismatchError(
-                f"it does not accept the policy's guide: it answered {status}: {answer}",
-                "Correct or remove the option guide, or serve the model with vLLM.",
-            )
-        if self._endpoint.query("POST", path_of(self._policy), self._one_token(MALFORMED))[0] == 200:
-            raise EndpointMismatchError(
-                "it ignores constraints: it accepted a malformed one",
-                "Remove the option guide, or serve the model with a vLLM that supports structured_outputs.",
-            )
-
-    def _one_token(self, rule: Mapping[str, Any]) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1}
-        if self._policy.prompt_format is PromptFormat.CHAT:
-            return {**self._options.apply(body), "messages": [{"role": "user", "content": "1"}], **rule}
-        return {**self._options.apply(body), "prompt": "1", **rule}
 
 
 def _names(cards: Sequence[ModelCard], wanted: str) -> str:

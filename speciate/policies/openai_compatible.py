@@ -17,7 +17,6 @@ from speciate.domain.errors import FieldError, InvalidInputError, PolicyUnavaila
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.domain.rollout import REFUSED, Completion
 from speciate.policies.endpoint_check import EndpointCheck
-from speciate.policies.guides import check_guide, constraint_of
 from speciate.policies.http_endpoint import BROKEN, OTHER_SERVICE, HttpEndpoint, PromptRefusedError, TransientError
 from speciate.policies.identity import WeightsIdentity
 from speciate.policies.kind import ENDPOINT, STANDALONE, ClientContext, PolicyKind, client_options
@@ -68,7 +67,6 @@ class OpenAICompatible:
         url, self._model = _address(policy)
         self._policy = policy
         self._options = client_options(policy, OpenAICompatibleOptions)
-        check_guide(policy, self._options.guide)
         self._endpoint = HttpEndpoint(policy, url, context, self._options)
         self._sleep = sleep
         self._check = EndpointCheck(policy, self._options, self._endpoint)
@@ -212,7 +210,7 @@ class OpenAICompatible:
         started = time.perf_counter()
         merged, stream = self._options.system_role == "user", self._options.stream
         body = payload_of(self._policy, request, merged=merged, stream=stream)
-        payload = self._options.apply(body) | constraint_of(self._options.guide, request)
+        payload = self._options.apply(body)
         ceilings = self._ceilings(request)
         try:
             reply = self._endpoint.exchange("POST", path_of(self._policy), payload)

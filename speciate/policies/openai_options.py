@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from speciate.policies.guides import Guide
 from speciate.policies.request_fields import RequestFields
 
 _RESERVED_HEADERS: Final = frozenset({
@@ -44,8 +43,6 @@ class OpenAICompatibleOptions(RequestFields):
     adapter_path: str | None = Field(default=None, min_length=1, max_length=4000)
     """Path of the adapter ``model`` on the server's machine, to load it when it is not loaded; None for an adapter that
     the server was started with."""
-    guide: Guide | None = None
-    """Constraint on the output: ``diff`` for SEARCH/REPLACE blocks, or a regex or grammar."""
     stream: bool = False
     """True to request streams, for endpoints that answer long requests in no other way."""
     system_role: Literal["system", "user"] = "system"

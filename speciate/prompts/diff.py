@@ -45,21 +45,6 @@ _COMPARED_LINES: Final = 400
 _COMPARED_CHARS: Final = 120
 
 
-DIFF_GRAMMAR: Final = r"""root ::= line* block (line* block)* line*
-block ::= "<<<<<<< SEARCH\n" line* "=======\n" line* ">>>>>>> REPLACE\n"
-line ::= [ \t]* (plain | less | equal | more)? "\n"
-plain ::= [^ \t\n<=>] [^\n]*
-less ::= "<" "<"? "<"? "<"? ([^<\n] [^\n]*)?
-equal ::= "=" "="? "="? "="? ([^=\n] [^\n]*)?
-more ::= ">" ">"? ">"? ">"? ([^>\n] [^\n]*)?
-"""
-"""Grammar of an answer in SEARCH/REPLACE blocks, for constrained decoding, in the EBNF of xgrammar and llguidance.
-
-An open block can only be closed: no line in it looks like a marker (five or more of its characters). Prose, file
-headings and separators may stand between blocks.
-"""
-
-
 @dataclass(slots=True)
 class Edit:
     """One SEARCH/REPLACE block."""

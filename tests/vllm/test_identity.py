@@ -79,7 +79,6 @@ def test_changed_weights_are_detected_and_are_another_version(plain: ServedModel
         ({"model": "other"}, "it serves maze-base, not 'other'"),
         ({"sampling": {"max_tokens": 256}}, "reads 256 tokens"),
         ({"checkpoint_digest": "ab" * 32}, "the registration says abab"),
-        ({"prompt_format": "chat", "options": {"guide": {"regex": "[0-9]+"}}}, "chat template"),
     ],
 )
 def test_errors_are_reported_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:

@@ -1,4 +1,4 @@
-"""Endpoint checks: identity of the weights, adapters, guides, and mismatches with the registration."""
+"""Endpoint checks: identity of the weights, adapters, and mismatches with the registration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
+from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
@@ -229,37 +229,3 @@ def test_only_our_idle_adapters_are_unloaded(
     server.list(server.loaded)
     connect(**adapter("own")).ping()
     assert server.calls == calls
-
-
-def test_a_guide_is_sent_if_there_is_a_program_to_edit(endpoint: Endpoint, connect: Connect) -> None:
-    endpoint.misbehave = lambda _: (
-        (400, {}, b'{"error": {"message": "bad regex"}}')
-        if "regex" in endpoint.seen[-1].get("structured_outputs", {})
-        else None
-    )
-    client = connect(edit_format="diff", options={"guide": "diff"})
-    endpoint.seen.append({})
-    assert client.ping()
-    asked = SampleRequest(REQUEST.prompt, PolicyRole.PROPOSE, 1, 1, seed_program="x = 1")
-    for request in (asked, REQUEST, SampleRequest(asked.prompt, PolicyRole.ADVISE, 1, 1, seed_program="x = 1")):
-        client.sample([request])
-    sent = [seen.get("structured_outputs") for seen in endpoint.seen[-3:]]
-    assert sent[0]["grammar"].startswith("root ::=")
-    assert sent[1:] == [None, None]
-
-
-def test_an_ignored_or_refused_guide_is_detected(endpoint: Endpoint, connect: Connect) -> None:
-    guided = {"options": {"guide": {"regex": "[0-9]+"}}}
-    with pytest.raises(PolicyUnavailableError, match="it ignores constraints"):
-        connect(**guided).identify()
-    endpoint.routes["chat/completions"] = lambda _: (
-        400,
-        {},
-        b'{"error": {"message": "structured_outputs is unknown"}}',
-    )
-    with pytest.raises(PolicyUnavailableError, match=r"not accept the policy's guide.* structured_outputs is unknown"):
-        connect(**guided).identify()
-    with pytest.raises(InvalidInputError, match="does not write edits"):
-        connect(options={"guide": "diff"})
-    with pytest.raises(InvalidInputError, match="either regex or grammar"):
-        connect(options={"guide": {}})
