@@ -16,7 +16,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, population_chart
-from service.dashboard.figures.progress import failures_chart, progress_chart, throughput_chart
+from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
@@ -107,7 +107,6 @@ class RunView:
         first, second = self.axes
         if not self.many and second is not None and second is not first:
             charts["population"] = lambda: population_chart(self.population, first, second)
-        charts["throughput"] = lambda: throughput_chart(self.population)
         charts["failures"] = lambda: failures_chart(self.population)
         if self.run.spec.learning is not None:
             charts |= {name: partial(learning_chart, name, self.steps) for name in LEARNING_CHARTS}

@@ -163,7 +163,7 @@ def test_an_update_waits_until_the_open_dialog_is_closed(visitor: Visitor, site:
 
 def test_the_table_of_a_chart_is_updated_with_it(visitor: Visitor, site: Site) -> None:
     visitor.go(f"/runs/{site.running}/population")
-    figure = visitor.page.locator("figure:has([data-figure*=throughput])")
+    figure = visitor.page.locator("figure:has([data-figure*='figures/population'])")
     figure.scroll_into_view_if_needed()
     expect(figure.locator("[data-drawn]")).to_be_visible()
     figure.locator("summary").click()
@@ -174,7 +174,7 @@ def test_the_table_of_a_chart_is_updated_with_it(visitor: Visitor, site: Site) -
     expect(rows).not_to_have_text(before, use_inner_text=True)
     with visitor.page.context.new_page() as fresh:
         fresh.goto(visitor.page.url)
-        again = fresh.locator("figure:has([data-figure*=throughput])")
+        again = fresh.locator("figure:has([data-figure*='figures/population'])")
         again.locator("summary").click()
         text = again.locator("[data-rows]").inner_text()
     expect(rows).to_have_text(text, use_inner_text=True)

@@ -1,4 +1,4 @@
-"""Best values so far, throughput and failures of a run."""
+"""Best values so far and failures of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from service.dashboard.charts import SERIES, Chart, Table, axis, bars, escaped, hatched, hover, scatter, thinned
+from service.dashboard.charts import SERIES, Chart, Table, axis, bars, escaped, hover, scatter, thinned
 from service.dashboard.figures.population import MAX_AXES, Population, limit_lines
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
 from service.dashboard.formatting import clip
@@ -25,9 +25,7 @@ MAX_OBJECTIVES: Final = 4
 _HEIGHTS: Final = (16, 16, 12, 16, 20)  # by the number of objectives drawn
 
 _MAX_STEPS: Final = 400
-_MAX_BINS: Final = 60
 _MAX_FAILURES: Final = 12
-_WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
 def progress_chart(
@@ -132,31 +130,6 @@ def _final_value(
     yield scatter("markers", at, [value], template, marker=marker, error_y=bar, customdata=number, cliponaxis=False)
 
 
-def throughput_chart(population: Population) -> Chart:
-    columns = population.columns
-    data: list[dict[str, Any]] = []
-    rows: list[tuple[str, int, int]] = []
-    width = 1
-    if len(columns):
-        # Transactions may commit in another order than they began, so that times are not sorted.
-        begin, end = float(columns.at.min()), float(columns.at.max())
-        width = next((w for w in _WIDTHS_S if (end - begin) / w <= _MAX_BINS), _WIDTHS_S[-1])
-        bins = ((columns.at - begin) // width).astype(np.int64)
-        count = int(bins.max()) + 1
-        scored = np.bincount(bins[columns.scored], minlength=count)
-        failed = np.bincount(bins[~columns.scored], minlength=count)
-        times = [_clock(ms) for ms in ((begin + width * np.arange(count)) * 1000.0).tolist()]
-        rows = list(zip(times, scored.tolist(), failed.tolist(), strict=True))
-        for name, values, colour, pattern in (("scored", scored, SERIES[0], ""), ("failed", failed, SERIES[4], "/")):
-            marker = {"color": colour, "pattern": hatched(pattern, 5)}
-            template = hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} per minute")
-            data.append(bars(times, values / width * 60.0, template, name=name, marker=marker))
-    layout = {"barmode": "stack", "bargap": 0.15, "xaxis": {"type": "date"}, "yaxis": axis("candidates per minute")}
-    note = f"Candidates committed, in bins of {width} s; hatched: failed, without rewards. Times are UTC."
-    table = Table(("from (UTC)", "scored", "failed"), rows)
-    return Chart("throughput", "Throughput", note, data, layout, table, height=16)
-
-
 def failures_chart(population: Population) -> Chart:
     counted = Counter(reason for reason in population.columns.failure if reason).most_common()
     rows = [(name, count, count / len(population.columns)) for name, count in counted]
@@ -173,10 +146,6 @@ def failures_chart(population: Population) -> Chart:
         "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(drawn), 6), top]},
         "showlegend": False,
     }
-    note = "Candidates without rewards, by reason. The throughput chart shows when they failed."
+    note = "Candidates without rewards, by reason."
     table = Table(("failure", "candidates", "share"), rows)
     return Chart("failures", "Failures by reason", note, data, layout, table, height=16)
-
-
-def _clock(milliseconds: float) -> str:
-    return str(np.datetime64(int(milliseconds), "ms")).replace("T", " ")[:19]

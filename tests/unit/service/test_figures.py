@@ -16,7 +16,7 @@ from service.dashboard.figures.comparison import (
 )
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import Population, axes, front_table, population_chart
-from service.dashboard.figures.progress import failures_chart, progress_chart, throughput_chart
+from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.figures.tournament import reach_chart
 from service.dashboard.scales import bulk
@@ -39,7 +39,6 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
             parallel_chart(population),
             solved_objectives_chart(population),
             progress_chart(population, claims),
-            throughput_chart(population),
             failures_chart(population),
             compare_curves_chart([("<b>one</b>", [population]), ("two", [population])], best_of(objective)),
             compare_curves_chart([("<b>one</b>", [population]), ("two", [population])], HYPERVOLUME),
@@ -251,7 +250,7 @@ def test_positive_data_over_two_decades_has_a_logarithmic_axis() -> None:
     assert spec["layout"]["yaxis"]["range"] == pytest.approx([-1.36, 5.36])
     columns.rewards[:, 3] -= 1.0
     assert "y" not in population_chart(Population(antenna(), columns, "/runs/x"), gain, cost).spec()["log"]
-    assert throughput_chart(population).spec()["log"] == {}
+    assert failures_chart(population).spec()["log"] == {}
 
 
 def test_a_plateau_makes_no_outlier_of_the_rest() -> None:

@@ -14,7 +14,7 @@ from service.dashboard.figures.population import (
     Population,
     population_chart,
 )
-from service.dashboard.figures.progress import MAX_OBJECTIVES, progress_chart, throughput_chart
+from service.dashboard.figures.progress import MAX_OBJECTIVES, progress_chart
 from service.dashboard.figures.tournament import differences_chart
 from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.lineage import ancestry
@@ -145,13 +145,6 @@ def test_large_populations_are_thinned_and_their_data_is_not() -> None:
     assert len(chart.table.rows) == len(population.front) > MAX_FRONT
     assert MAX_FRONT <= shown["front"] < MAX_FRONT + 20
     assert f"front ({len(population.front):,})" in {trace["name"] for trace in chart.data}
-
-
-def test_throughput_counts_candidates_committed_out_of_order() -> None:
-    columns = sample_columns(3, 1, failing=0.0)
-    columns.at[0] += 5.0
-    rows = throughput_chart(Population(single(), columns, "/runs/x")).table.rows
-    assert sum(int(scored) for _, scored, _ in rows) == 3
 
 
 def test_a_long_front_is_thinned_but_keeps_the_best_candidate() -> None:
