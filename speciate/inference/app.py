@@ -17,7 +17,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Response
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from speciate.domain import errors
@@ -25,7 +25,6 @@ from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateErr
 from speciate.domain.validation import validation_message
 from speciate.inference.access import AccessMiddleware
 from speciate.inference.engine import GenerationRequest, SamplingParams
-from speciate.inference.metrics import exposition
 from speciate.inference.models import LoadedModel, ServedModels, load_model
 from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
 from speciate.inference.responses import chat_completions, completions
@@ -75,7 +74,6 @@ def create_app(
     )
     app.state.routes = routes = Routes(served)
     app.get("/health")(routes.health)
-    app.get("/metrics")(routes.metrics)
     app.get("/v1/models")(routes.models)
     app.post("/v1/completions")(routes.completions)
     app.post("/v1/chat/completions")(routes.chat_completions)
@@ -112,11 +110,6 @@ class Routes:
     async def health(self) -> Response:
         alive = self.scheduler.alive
         return Response(status_code=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def metrics(self) -> PlainTextResponse:
-        counters = {name: each.counters for name, each in self._served.loaded.items()}
-        text = exposition(counters, {name: self.scheduler.load(name) for name in counters})
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def models(self) -> dict[str, Any]:
         cards = await asyncio.to_thread(self._served.cards)
@@ -177,7 +170,6 @@ class Routes:
         self, model: str, unchecked: Iterable[GenerationRequest], http: HttpRequest
     ) -> list[GenerationRequest]:
         """Wait for requests; cancel all of them if the client disconnects or one fails."""
-        counters, begun = self._served.loaded[model].counters, time.monotonic()
         requests: list[GenerationRequest] = []
         futures: list[asyncio.Future[GenerationRequest]] = []
         try:
@@ -191,12 +183,7 @@ class Routes:
         except BaseException:
             for future in futures:
                 future.cancel()
-            counters.refused += 1
             raise
-        counters.requests += 1
-        counters.seconds += time.monotonic() - begun
-        counters.prompt_tokens += sum(len(request.prompt) for request in requests)
-        counters.generation_tokens += sum(len(s.token_ids) for r in requests for s in r.sampled.values())
         return requests
 
 
@@ -259,4 +246,4 @@ async def _unexpected(_: HttpRequest, __: Exception) -> JSONResponse:
     return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error: see the server's log.")
 
 
-_PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics")
+_PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health")

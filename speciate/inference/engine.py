@@ -140,10 +140,6 @@ class Engine:
             ) from None
 
     @property
-    def running(self) -> int:
-        return self._rows.live
-
-    @property
     def waiting(self) -> int:
         """Number of sequences that have not started; any thread may read it."""
         # An atomic copy: iterating over a deque raises if another thread changes it.

@@ -12,7 +12,6 @@ from typing import Final
 
 from speciate.inference.checkpoint import read_config
 from speciate.inference.engine import Engine
-from speciate.inference.metrics import ModelCounters
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
 from speciate.policies.manifest import weights_digest
@@ -28,7 +27,6 @@ class LoadedModel:
 
     engine: Engine
     text: TextTokenizer
-    counters: ModelCounters
     card: ModelCard
 
 
@@ -36,7 +34,7 @@ def load_model(folder: Path) -> LoadedModel:
     engine = Engine.load(folder)
     config = engine.checkpoint.config
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
-    return LoadedModel(engine, text, ModelCounters(), read_card(folder))
+    return LoadedModel(engine, text, read_card(folder))
 
 
 @dataclass(frozen=True, slots=True)

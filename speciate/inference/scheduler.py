@@ -49,12 +49,11 @@ class Scheduler:
             del self._engines[name], self._futures[name]
             return True
 
-    def load(self, name: str) -> tuple[int, int]:
-        """Return a model's running and waiting sequences."""
+    def waiting(self, name: str) -> int:
+        """Return the sequences that wait for a model."""
         with self._change:
             arrived = sum(request.params.n for model, request, _ in self._arrived if model == name)
-        engine = self._engines[name]
-        return engine.running, engine.waiting + arrived
+        return self._engines[name].waiting + arrived
 
     def submit(self, name: str, request: GenerationRequest) -> Future[GenerationRequest]:
         """Queue a request; the result of its future is the completed request. Cancelling the future cancels it.
@@ -62,7 +61,7 @@ class Scheduler:
         ``UnavailableError``: too many sequences wait.
         """
         self._engines[name].check(request)
-        waiting = self.load(name)[1]
+        waiting = self.waiting(name)
         if waiting + request.params.n > self._max_waiting:
             raise UnavailableError(f"{waiting} completions of {name} are waiting.", remedy="Try again in a moment.")
         future: Future[GenerationRequest] = Future()

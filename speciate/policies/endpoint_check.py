@@ -26,9 +26,7 @@ Send = Callable[[str, str, Mapping[str, Any] | None], tuple[int, bytes]]
 _OURS: Final = re.compile(r"-[0-9a-f]{12}$")
 _STATE: Final = re.compile(r"^vllm:lora_requests_info\{([^}\n]*)\} +([0-9.eE+]+)", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
-_WORK: Final = re.compile(
-    r"^(?:vllm:|speciate_serve_)num_requests_(?:running|waiting)(?:\{[^}\n]*\})? +([0-9.eE+]+)", re.MULTILINE
-)
+_WORK: Final = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}\n]*\})? +([0-9.eE+]+)", re.MULTILINE)
 _MOST_SHOWN: Final = 300
 
 

@@ -5,7 +5,6 @@ Numbers are compared with those of ``ReferenceModel``, computed from the served 
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,6 @@ from tests.support.served_run import FinishedRun, served_policy, served_run
 TOLERANCE: Final = 1e-4
 """Largest difference of a log-probability."""
 
-_METRIC: Final = re.compile(r"^(?:vllm:|speciate_serve_)")
 _PROMPTS: Final = ("S00 .01 G02 .12 E22 <b9> <one>", "S60 .50 .40 G41 .31 .21 E20 <b12> <one>")
 
 
@@ -114,21 +112,9 @@ class OpenAIContract(ABC):
         assert cards[plain.name].max_model_len == 256
         assert cards[plain.name].digest or cards[plain.name].root == str(plain.folder)
 
-    def test_health_and_metrics(self, plain: ServedModel) -> None:
-        """Health is 200, and the counters grow with the requests."""
+    def test_health(self, plain: ServedModel) -> None:
+        """A server that can answer says so."""
         assert plain.get("/health").status_code == 200
-
-        def tokens() -> dict[str, float]:
-            text = plain.get("/metrics").text
-            assert re.search(r"num_requests_waiting(?:\{[^}\n]*\})? 0", text)
-            lines = [line.partition("{") for line in text.splitlines() if f'model_name="{plain.name}"' in line]
-            return {_METRIC.sub("", head): float(rest.rpartition(" ")[2]) for head, _, rest in lines}
-
-        before = tokens()
-        usage = plain.complete(n=3)["usage"]
-        grown = {name: value - before[name] for name, value in tokens().items() if name.endswith("tokens_total")}
-        assert grown["generation_tokens_total"] == usage["completion_tokens"]
-        assert grown["prompt_tokens_total"] in (usage["prompt_tokens"], 3 * usage["prompt_tokens"])
 
     def test_n_choices_with_exact_usage(self, plain: ServedModel) -> None:
         """Every choice has its index; usage counts the prompt once and every sampled token, including the end."""

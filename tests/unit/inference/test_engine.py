@@ -89,7 +89,7 @@ def test_cancelling_a_request_does_not_change_the_others(engine: Engine) -> None
     while not kept.done:
         engine.step()
     assert_same([kept.sampled[i] for i in range(5)], wanted)
-    assert (engine.running, engine.waiting) == (0, 0)
+    assert (engine.step(), engine.waiting) == ([], 0)
 
 
 def test_waiting_sequences_are_counted_during_changes(engine: Engine) -> None:
@@ -126,7 +126,7 @@ def test_running_out_of_memory_is_reported_and_frees_it(engine: Engine, monkeypa
         patch.setattr(engine._model, "decode", fail)
         with pytest.raises(UnavailableError, match="out of memory for m"):
             engine.generate([PROMPT])
-    assert (engine.running, engine.waiting) == (0, 0)
+    assert (engine.step(), engine.waiting) == ([], 0)
     assert engine.generate([PROMPT])
 
 
