@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.api.schemas import HealthResponse, ReadinessResponse, WorkersPage
+from service.api.schemas import HealthResponse, ReadinessResponse, SigningKeyResponse, WorkersPage
 from service.dependencies import AppStateDep, Limit, StoresDep
 from service.principal import NeedsOperator
 from speciate import __version__
@@ -45,6 +45,12 @@ async def metrics(app_state: AppStateDep) -> Response:
     """Return the metrics in the Prometheus text format. `docs/howto/monitor.md` describes them."""
     text = await to_thread.run_sync(app_state.metrics.text, limiter=_scrapes)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/signing-key")
+def signing_key(stores: StoresDep) -> SigningKeyResponse:
+    """Return the public key of the signatures of this service, such as those of bundles of tournaments."""
+    return SigningKeyResponse(public_key=stores.secrets.signing_key().public_key().public_bytes_raw().hex())
 
 
 @router.get("/v1/workers")

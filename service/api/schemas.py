@@ -183,6 +183,13 @@ class WorkersPage(Page[WorkerProcess]):
     """Leased and waiting work units, oldest first."""
 
 
+class SigningKeyResponse(Record):
+    """The key pair of the service."""
+
+    public_key: str
+    """Ed25519, 64 hexadecimal digits. A new SPECIATE_SECRET_KEY changes it."""
+
+
 class HealthResponse(Record):
     """The process is alive."""
 

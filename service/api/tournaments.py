@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from typing import Final
+
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
@@ -14,6 +17,8 @@ from speciate.domain.tournament import Extension, Tournament
 from speciate.runs.declarations import pin_extension, pin_tournament
 from speciate.schema.declarations import TournamentRecord
 from speciate.tournaments.report.models import Matrix, Report, Standings
+
+_ZIP: Final = "application/zip"
 
 router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
 
@@ -65,3 +70,16 @@ def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
     """Stream every planned run with its results as JSON Lines, in the order of the plan."""
     record = stores.tournaments.get(name)  # an unknown name is rejected before the response begins
     return attached_json_lines(record.slug, stores.tournaments.results.runs(record))
+
+
+@router.get(
+    "/{name}/bundle",
+    response_class=Response,
+    responses={200: {"content": {_ZIP: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def tournament_bundle(name: NameInPath, stores: StoresDep) -> Response:
+    """Return an ended tournament as one signed ZIP archive, which `speciate tournaments verify` checks."""
+    record, file = stores.tournaments.get(name), BytesIO()
+    stores.tournaments.results.write_bundle(record, file, stores.secrets.signing_key())
+    headers = {"Content-Disposition": f'attachment; filename="{record.slug}.zip"'}
+    return Response(file.getvalue(), media_type=_ZIP, headers=headers)

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Yes, client, command, command_group, confirm, confirm_budget, invalid_argument
+from speciate.cli.errors import ExitCode
+from speciate.cli.export import replaced_file
 from speciate.cli.lifecycle import (
     DeclarationView,
     Name,
@@ -219,13 +221,24 @@ def export(
         str | None,
         typer.Option("--format", help="html (all), json (all), csv (unlock matrix), jsonl or parquet (every run)."),
     ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="Write all of an ended tournament as this signed ZIP file instead.")
+    ] = None,
 ) -> None:
     """Write the report as one self-contained HTML file or as JSON, its matrix as CSV, or all runs as a table.
 
+    A bundle holds the declaration, the versions, every run and the report; `speciate tournaments verify` checks it.
     Parquet needs the extra: pip install 'speciate[parquet]'.
     """
     from speciate.cli.tournament_report import FORMATS, write
 
+    if bundle is not None:
+        if out or kind:
+            raise invalid_argument("--bundle", "excludes --out and --format: expected only the file to write")
+        with client(ctx) as service, replaced_file(bundle) as part:
+            part.write_bytes(service.tournaments.bundle(name))
+        output.print_line(f"{bundle}")
+        return
     if out is None and kind is None:
         raise invalid_argument("--out", "and --format are both missing: expected a file, a format or both")
     file_format = kind or (out.suffix.removeprefix(".") if out else "")
@@ -237,6 +250,36 @@ def export(
     with client(ctx) as service:
         write(service, name, path, file_format)
     output.print_line(f"{path}")
+
+
+@command(app, "verify", "speciate tournaments verify mazes.zip", "speciate tournaments verify mazes.zip --key 1f0c…")
+def verify(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="File that `tournaments export --bundle` wrote.")],
+    key: Annotated[
+        str | None,
+        typer.Option(help="Public key of the service that must have signed it, as GET /v1/signing-key says."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a bundle without a service: signature, digests, declaration and plan; and compute its report again."""
+    from speciate.tournaments.bundle import verify as verify_bundle
+
+    try:
+        with bundle.open("rb") as file:
+            verification = verify_bundle(file, key)
+    except OSError as error:
+        raise invalid_argument("BUNDLE", f"{bundle} cannot be read: {error.strerror}") from None
+    if as_json:
+        output.print_json(verification)
+    else:
+        for check in verification.checks:
+            output.print_line(f"{check.name}: {'FAILED' if check.faults else 'passed'}")
+            for fault in check.faults:
+                output.print_line(f"  {fault}.")
+        if (manifest := verification.manifest) is not None:
+            output.print_note(f"declaration {manifest.declaration}, signed by {manifest.public_key}")
+    if not verification.passed:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-207")

@@ -44,6 +44,8 @@ class ApiCall(Generic[T]):
     """Makes it safe to repeat a POST that spends compute."""
     timeout_s: float | None = None
     """Read timeout in seconds, or None for the default."""
+    binary: bool = False
+    """True if the response is no JSON: ``read`` gets its bytes."""
 
     @property
     def repeatable(self) -> bool:

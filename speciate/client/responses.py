@@ -39,6 +39,8 @@ _BY_STATUS: Final[dict[int, type[SpeciateError]]] = {
 def read_response(call: ApiCall[T], response: httpx.Response) -> T:
     """Return the result of a complete response; raises the error of the service with its class and message."""
     raise_for_error(response)
+    if call.binary:
+        return call.read(response.content)
     try:
         return call.read(_json(response) if response.content else None)
     except ValidationError as error:

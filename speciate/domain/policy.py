@@ -217,9 +217,12 @@ class Policy(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the registration: registrations with equal digests are the same version."""
-        # The digest covers the presence of a key, not the key: rotating it makes no new version.
+        return digest_of(self.hashed())
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the digest covers: the presence of a key, not the key, whose change makes no new version."""
         keyed = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
-        return digest_of(keyed.stored_json())
+        return keyed.stored_json()
 
     @property
     def is_external(self) -> bool:

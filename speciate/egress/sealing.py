@@ -1,8 +1,9 @@
-"""Seal secrets that must be readable again, such as the API key of a policy's endpoint.
+"""Seal secrets that must be readable again, such as the API key of a policy's endpoint, and sign exports.
 
 ``SPECIATE_SECRET_KEY`` seals them (Fernet: AES-128-CBC with HMAC-SHA256). It is never stored in the database, so a
 database dump reveals nothing. With several keys the first one seals and all of them open. To rotate, put the new key in
-front, seal everything again, and drop the old key.
+front, seal everything again, and drop the old key. The first key also gives the key pair that signs, which is stored
+nowhere: a new first key is a new signature.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from speciate.domain.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from cryptography.fernet import Fernet, MultiFernet
+    from cryptography.fernet import MultiFernet
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 VARIABLE: Final = "SPECIATE_SECRET_KEY"
 SHORTEST: Final = 32
@@ -44,6 +46,7 @@ class Sealer:
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._fernet = _fernets(keys) if keys else None
+        self._signing_seed = _derived(keys[0], b"speciate: signing") if keys else None
 
     @property
     def keyless(self) -> bool:
@@ -81,24 +84,37 @@ class Sealer:
         """Return a stored secret sealed by the first key. Raises as ``open`` does."""
         return self.seal(purpose, self.open(purpose, sealed))
 
+    def signing_key(self) -> Ed25519PrivateKey:
+        """Return the key that signs exports; ``SecretKeyError`` without a key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        if self._signing_seed is None:
+            raise _keyless("exports cannot be signed")
+        return Ed25519PrivateKey.from_private_bytes(self._signing_seed)
+
     def _of_keys(self, purpose: str) -> MultiFernet:
         if self._fernet is None:
-            raise SecretKeyError(
-                f"the secret of {purpose} cannot be stored or read without {VARIABLE}.",
-                remedy=f"Give every API, generate and control process the same {VARIABLE} or {VARIABLE}_FILE"
-                " (`openssl rand -hex 32`); `speciate up` creates its own.",
-            )
+            raise _keyless(f"the secret of {purpose} cannot be stored or read")
         return self._fernet
+
+
+def _keyless(what: str) -> SecretKeyError:
+    return SecretKeyError(
+        f"{what} without {VARIABLE}.",
+        remedy=f"Give every API, generate and control process the same {VARIABLE} or {VARIABLE}_FILE"
+        " (`openssl rand -hex 32`); `speciate up` creates its own.",
+    )
+
+
+def _derived(key: str, purpose: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key.encode())
 
 
 def _fernets(keys: Sequence[str]) -> MultiFernet:
     # Imported here: most commands seal nothing, and it takes as long to load as they run.
     from cryptography.fernet import Fernet, MultiFernet
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    def fernet(key: str) -> Fernet:
-        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"speciate: sealing").derive(key.encode())
-        return Fernet(base64.urlsafe_b64encode(derived))
-
-    return MultiFernet([fernet(key) for key in keys])
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(_derived(key, b"speciate: sealing"))) for key in keys])

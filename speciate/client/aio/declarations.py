@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid4
 
 from speciate.client.aio.transport import AsyncResourceClient
-from speciate.client.calls import LONG_TIMEOUT_S, get, get_page, path_segment, post
+from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, get, get_page, path_segment, post
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import Declaration, DeclarationState
 from speciate.domain.tournament import Tournament
@@ -79,6 +79,11 @@ class AsyncTournamentsClient(AsyncDeclarationsClient[Tournament, TournamentRecor
     def export(self, name: str | UUID) -> AsyncIterator[TournamentRun]:
         """Yield every planned run with its result, in the order of the plan."""
         return self._transport.lines(get(f"{self._path(name)}/export", TournamentRun))
+
+    async def bundle(self, name: str | UUID) -> bytes:
+        """Return an ended tournament as a signed ZIP archive; ``ConflictError`` before its end."""
+        call = ApiCall("GET", f"{self._path(name)}/bundle", bytes, timeout_s=LONG_TIMEOUT_S, binary=True)
+        return await self._transport.send(call)
 
     async def extend(
         self, name: str | UUID, *, reason: str, problems: Sequence[str] = (), seeds: Sequence[int] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -14,6 +15,9 @@ from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.tables.catalog import policies, policy_keys
 from speciate.storage.tables.webhooks import webhooks
 from speciate.storage.webhooks.store import renew_sealed, webhook_purpose
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @dataclass
@@ -79,6 +83,10 @@ class SealedSecrets(Store):
     """Checks if secrets open, and discards their contents."""
 
     _sealer: Sealer
+
+    def signing_key(self) -> Ed25519PrivateKey:
+        """Return the key that signs exports; ``SecretKeyError`` without a secret key."""
+        return self._sealer.signing_key()
 
     @with_retries
     def check(self) -> SecretsCheck:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 import sqlalchemy as sa
 
+from speciate import __version__
 from speciate.domain.arrays import FloatArray
-from speciate.domain.tournament import Schedule
+from speciate.domain.errors import ConflictError
+from speciate.domain.policy import Policy
 from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.declarations.summaries import STATES, versions_by_name
-from speciate.storage.lookup import attested_sql
+from speciate.storage.declarations.summaries import versions_by_name
+from speciate.storage.lookup import attested_sql, read_stored
 from speciate.storage.statements import Statements
-from speciate.tournaments.report.build import make_matrix, make_report, make_standings
-from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
-from speciate.tournaments.report.results import Results
+from speciate.tournaments import bundle
+from speciate.tournaments.bundle import BundledPolicy, Declared, Versions
+from speciate.tournaments.report.build import make_matrix, make_standings
+from speciate.tournaments.report.models import Matrix, ProblemFacts, Report, Standings
+from speciate.tournaments.report.results import STATES, Results, missing_reason, plan_axes
 from speciate.tournaments.report.run_summary import RUN_NUMBERS
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SQL = Statements(__file__, attested=attested_sql(""))
 _HEADER_BYTES: Final = 20
@@ -40,28 +46,41 @@ class TournamentResults(Store):
         return make_matrix(record.schedule, self.read(record))
 
     def report(self, record: TournamentRecord) -> Report:
-        schedule = record.schedule
-        facts = self._problems(record.id, schedule), self._policies(record.id, schedule)
-        return make_report(schedule, record.amendments, self.read(record), *facts)
+        return self._versions(record).report(record.schedule, record.amendments, self.read(record))
 
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with its results, in the order of the plan, without holding them all."""
-        last = 0
         entrants = {entrant.name: (entrant.strategy, *entrant.role_labels()) for entrant in record.declaration.entrants}
-        while True:
-            rows = self._rows(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK})
-            for row in rows:
-                yield _run(record.slug, row, *entrants[row.entrant])
-            if len(rows) < _EXPORT_CHUNK:
-                return
+        return (_run(record.slug, row, *entrants[row.entrant]) for row in self._planned(record))
+
+    def write_bundle(self, record: TournamentRecord, file: BinaryIO, key: Ed25519PrivateKey) -> None:
+        """Write an ended tournament as a signed bundle.
+
+        Raises:
+            ConflictError: It has not ended.
+            TooLargeError: It is too large to be verified.
+        """
+        if not record.state.ended:
+            raise ConflictError(
+                f"tournament {record.slug!r} is {record.state}, and a bundle holds final results.",
+                remedy="Export it when it has ended, or cancel it.",
+            )
+        declaration = record.declaration.stored_json()
+        declared = Declared(declaration=declaration, digest=record.digest, amendments=record.amendments)
+        runs = ((*row[:-1], *map(_cell, row.numbers or ())) for row in self._planned(record))
+        bundle.write(file, declared, self._versions(record), runs, key)
+
+    def _planned(self, record: TournamentRecord) -> Iterator[sa.Row[Any]]:
+        last = 0
+        while rows := self._rows(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}):
+            yield from rows
             last = rows[-1].ord
 
     @with_retries
     def read(self, record: TournamentRecord) -> Results:
         """Return the results of all ended runs."""
         schedule = record.schedule
-        results, entrants = Results.empty(schedule), [entrant.name for entrant in schedule.declared.entrants]
-        axes = [{name: i for i, name in enumerate(names)} for names in (schedule.problems, schedule.seeds, entrants)]
+        results, axes = Results.empty(schedule), plan_axes(schedule)
         keys = {"id": record.id, "now": record.revision}
         with reading(self._engine) as connection:
             parts = [
@@ -77,17 +96,22 @@ class TournamentResults(Store):
                 results.fill(at, states, _unpacked(part.numbers, len(states)))
         for row in missing:
             p, s, e = (axis[name] for axis, name in zip(axes, (row.problem, row.seed, row.entrant), strict=True))
-            results.reasons[p, s, e] = f"{row.state}: {row.reason or 'no reason is kept'}"
+            results.reasons[p, s, e] = missing_reason(row.state, row.reason)
         return results
 
-    def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
-        rows = self._rows(SQL.problems, {"id": tournament_id, **versions_by_name(schedule.problems)})
-        return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
-
-    def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
+    def _versions(self, record: TournamentRecord) -> Versions:
+        schedule = record.schedule
         names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
-        rows = self._rows(SQL.policies, {"id": tournament_id, **versions_by_name(names)})
-        return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
+        problems = self._rows(SQL.problems, {"id": record.id, **versions_by_name(schedule.problems)})
+        policies = self._rows(SQL.policies, {"id": record.id, **versions_by_name(names)})
+        return Versions(
+            speciate=__version__,
+            problems={row.name: _problem_facts(row, schedule.declared.target) for row in problems},
+            policies={
+                row.name: BundledPolicy(digest=row.digest, definition=read_stored(Policy, row.definition).hashed())
+                for row in policies
+            },
+        )
 
 
 def _unpacked(raw: bytes, rows: int) -> FloatArray:
@@ -100,6 +124,10 @@ def _unpacked(raw: bytes, rows: int) -> FloatArray:
 def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
     unlock = next(each["name"] for each in row.targets if each["unlock"])
     return ProblemFacts.model_validate({**row._asdict(), "target": target or unlock})
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)
 
 
 def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:

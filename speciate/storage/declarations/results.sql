@@ -22,9 +22,7 @@ FROM problems
 WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)
   AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)
 
--- policies: What a report says of its policies.
-SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,
-  definition ->> 'training_method' AS training_method, definition -> 'training' AS training
-FROM policies
+-- policies: The policies of a tournament.
+SELECT slug || '@' || version AS name, digest, definition FROM policies
 WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)
   AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)

@@ -19,7 +19,6 @@ from speciate.schema.declarations import TournamentRecord
 from speciate.storage.database import Store, with_retries
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
-from speciate.tournaments.report.results import ENDED, MISSING
 from speciate.tournaments.report.run_summary import (
     POLICY_NUMBERS,
     RUN_NUMBERS,
@@ -30,7 +29,6 @@ from speciate.tournaments.report.run_summary import (
     quality,
 )
 
-STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
 _CHUNK: Final = 200  # runs whose candidates are in memory at a time
 
 SQL = Statements(__file__)

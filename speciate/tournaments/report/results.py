@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speciate.domain.arrays import BoolArray, FloatArray
-from speciate.domain.tournament import Schedule
+from speciate.domain.tournament import Schedule, Tournament
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS, RUN_NUMBERS, budgets
 
 PENDING: Final = 0
 ENDED: Final = 1
 MISSING: Final = 2
 """State of a planned run: pending, completed, or failed or cancelled."""
+
+STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
+"""By the state of the ended run."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,8 +74,16 @@ class Results:
             by_policy=np.full((*shape, policies, len(POLICY_NUMBERS)), np.nan),
         )
 
-    def fill(self, at: tuple[NDArray[np.int64], ...], states: ArrayLike, numbers: FloatArray) -> None:
-        """Write ended runs in place, ``at`` their (problem, seed, entrant) indices.
+    @staticmethod
+    def columns(declared: Tournament) -> tuple[str, ...]:
+        """Return the names of the numbers of a run, in the order of ``fill``."""
+        policies = max(len(entrant.policy_names) for entrant in declared.entrants)
+        best_by = (f"best_by_{budget:.0f}" for budget in budgets(declared))
+        by_policy = (f"policy_{i}_{name}" for i in range(policies) for name in POLICY_NUMBERS)
+        return (*RUN_NUMBERS, *best_by, *by_policy)
+
+    def fill(self, at: tuple[NDArray[np.int64] | slice, ...], states: ArrayLike, numbers: FloatArray) -> None:
+        """Write ended runs in place, ``at`` their (problem, seed, entrant) indices, or slices that hold one run.
 
         A row of ``numbers`` holds ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
         ``speciate.storage.declarations.summaries``.
@@ -109,3 +120,13 @@ class Results:
             each.name: getattr(self, each.name)[:problems] for each in fields(self) if each.name != "reasons"
         }
         return replace(self, **arrays, reasons={at: why for at, why in self.reasons.items() if at[0] < problems})
+
+
+def plan_axes(schedule: Schedule) -> tuple[dict[Any, int], ...]:
+    """Return the positions of problems, seeds and entrants by name, the axes of the arrays."""
+    entrants = (entrant.name for entrant in schedule.declared.entrants)
+    return tuple({name: i for i, name in enumerate(names)} for names in (schedule.problems, schedule.seeds, entrants))
+
+
+def missing_reason(state: str, reason: str | None) -> str:
+    return f"{state}: {reason or 'no reason is kept'}"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 
 from speciate.storage.declarations.results import TournamentResults
+from speciate.tournaments.bundle import verify
 from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused
-from tests.integration.service.tournament_lab import GOOD, body, declare, fair, play, report_of, rows_of
+from tests.integration.service.tournament_lab import BAD, GOOD, body, declare, fair, play, report_of, rows_of
 from tests.support.runs import toy_policy
+from tests.unit.tournaments.bundles import files_of
 
 __all__ = ["fair"]
 
@@ -142,6 +146,28 @@ def test_unrecorded_runs_are_summarized_again(fair: Lab) -> None:
         json.loads(TournamentResults(fair.stores.engine).report(fair.stores.tournaments.get("first")).model_dump_json())
         == report
     )
+
+
+def test_bundle_verifies_without_the_service_and_names_what_was_changed(fair: Lab) -> None:
+    options = {"completions": BAD, "order": "seed", "tokens_per_completion": 5}
+    fair.stores.catalog.add_policy(toy_policy(slug="bad", api_key_id=str(UUID(int=5)), options=options))
+    declare(fair)
+    assert "is running" in refused(fair.api.get("/v1/tournaments/first/bundle"), 409, "conflict")["detail"]
+    play(fair)
+    assert fair.api.post("/v1/tournaments/first:extend", {"reason": "more", "seeds": [9]}).status_code == 200
+    play(fair)
+    answer = fair.api.get("/v1/tournaments/first/bundle")
+    assert answer.headers["Content-Type"] == "application/zip"
+    assert answer.content == fair.api.get("/v1/tournaments/first/bundle").content
+    public = fair.api.get("/v1/signing-key").json()["public_key"]
+    verification = verify(BytesIO(answer.content), public)
+    assert [(check.name, check.faults) for check in verification.checks if check.faults] == []
+    files = files_of(answer.content)
+    assert json.loads(files["report.json"]) == report_of(fair)
+    assert len(files["runs.csv"].splitlines()) == 1 + 18
+    declared = fair.api.get("/v1/tournaments/first").json()
+    assert json.loads(files["declaration.json"])["digest"] == declared["digest"] == verification.manifest.declaration
+    assert str(UUID(int=5)) not in files["versions.json"].decode()
 
 
 def test_html_has_every_section(fair: Lab) -> None:

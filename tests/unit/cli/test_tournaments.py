@@ -18,6 +18,7 @@ from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.tables import sections
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, page, problem, say
+from tests.unit.tournaments.bundles import PUBLIC, bundle_of
 from tests.unit.tournaments.synthetic import methods_of, report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
@@ -287,3 +288,23 @@ def test_report_is_printed_and_exported(cli: Cli, service: FakeService, tmp_path
     assert "expected html" in cli("tournaments", "export", "synthetic", "--format", "xlsx").err
     unwritable = cli("tournaments", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
     assert unwritable.code == ExitCode.CONFLICT
+
+
+def test_bundle_is_written_and_verified(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+    schedule = schedule_of(8, 2, 2)
+    service.on("GET", f"{PATH}/bundle", say(bundle_of(schedule, results_of(schedule)), kind="application/zip"))
+    out = tmp_path / "s.zip"
+    assert cli("tournaments", "export", "synthetic", "--bundle", out).code == ExitCode.OK
+    assert cli("tournaments", "export", "synthetic", "--bundle", out, "--format", "csv").code == ExitCode.INVALID
+    asked = len(service.requests)
+    verified = cli("tournaments", "verify", out, "--key", PUBLIC)
+    assert (verified.code, verified.lines[0], verified.lines[-1]) == (ExitCode.OK, "archive: passed", "page: passed")
+    assert f"declaration {schedule.declared.digest}, signed by {PUBLIC}" in verified.err
+    foreign = cli("tournaments", "verify", out, "--key", "00" * 32)
+    assert (foreign.code, "signature: FAILED" in foreign.lines) == (ExitCode.FAILED, True)
+    out.write_bytes(out.read_bytes()[:-30])
+    truncated = cli("tournaments", "verify", out, "--json")
+    assert truncated.code == ExitCode.FAILED
+    assert "no complete ZIP archive" in json.loads(truncated.out)["checks"][0]["faults"][0]
+    assert cli("tournaments", "verify", tmp_path / "none.zip").code == ExitCode.INVALID
+    assert len(service.requests) == asked

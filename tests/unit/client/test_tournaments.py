@@ -59,6 +59,11 @@ def test_report_is_unchanged(ask: Ask, service: FakeService) -> None:
     assert ask(lambda client: client.tournaments.report("synthetic")) == report
 
 
+def test_tournament_bundle_is_bytes(ask: Ask, service: FakeService) -> None:
+    service.on("GET", f"{PATH}/bundle", say(b"PK\x03\x04", kind="application/zip"))
+    assert ask(lambda client: client.tournaments.bundle("synthetic")) == b"PK\x03\x04"
+
+
 def test_tournament_export_is_streamed(ask: Ask, service: FakeService) -> None:
     run = TournamentRun(
         tournament="synthetic", number=1, problem="p", seed=0, entrant="a", policy="p@1", mutator=None,

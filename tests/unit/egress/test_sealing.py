@@ -44,6 +44,15 @@ def test_keys_are_rotated() -> None:
     assert Sealer([NEW]).open("p", both.renew("p", sealed)) == SECRET
 
 
+def test_first_key_signs() -> None:
+    def public(*keys: str) -> bytes:
+        return Sealer(keys).signing_key().public_key().public_bytes_raw()
+
+    assert public(OLD) == public(OLD, NEW) != public(NEW, OLD) == public(NEW)
+    with pytest.raises(SecretKeyError, match="exports cannot be signed without SPECIATE_SECRET_KEY"):
+        Sealer().signing_key()
+
+
 def test_several_keys_in_a_text() -> None:
     assert split_keys(f" {NEW} ,\n{OLD}\n") == (NEW, OLD)
     for text in ("", " , ", "short", f"{NEW},short"):
