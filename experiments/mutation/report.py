@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from experiments.mutation.plan import ARMS, PROBLEMS
 from speciate.domain.problem import Problem
 
@@ -28,10 +26,12 @@ def improvements(problem: Problem, rewards: Sequence[Mapping[str, float] | None]
     vectors = [[float(found[name]) for name in problem.space.names] for found in rewards if found is not None]
     if not vectors:
         return []
-    met = np.array([problem.targets_met(vector) for vector in vectors], dtype=np.int64)
-    best = problem.ranking.best_so_far(np.array(vectors), met).tolist()
-    found = [places[row] for row, last in zip(best[1:], best, strict=False) if row != last and last >= 0]
-    return list(dict.fromkeys(found))
+    best, improved, met = None, list[int](), [problem.targets_met(vector) for vector in vectors]
+    for place, merit in zip(places, problem.ranking.merits(vectors, met), strict=True):
+        if merit.feasibility == 0 and (best is None or merit > best):
+            improved += [] if best is None else [place]
+            best = merit
+    return improved
 
 
 def report(lines: Iterable[Mapping[str, Any]]) -> str:

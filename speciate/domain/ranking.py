@@ -149,19 +149,6 @@ class Ranking:
         columns = self._merits(np.array(rewards, dtype=np.float64), np.array(met))
         return [Merit(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def best_so_far(self, rewards: FloatArray, met: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of the best candidate up to each row by the order of ``merit``; -1 before a feasible one.
-
-        ``rewards`` are raw, shape (n, d); ``met`` are the targets that they meet, shape (n,).
-        """
-        feasible = np.flatnonzero(self.space.violation(rewards) <= 0)
-        # The last key is the first to count; of equals the earlier row ranks higher.
-        order = np.lexsort((-feasible, *reversed(self._merits(rewards[feasible], met[feasible]))))
-        ranks = np.full(len(rewards), -1)
-        ranks[feasible[order]] = np.arange(len(feasible))
-        best = np.maximum.accumulate(ranks)
-        return np.where(best < 0, -1, feasible[order][best] if len(feasible) else -1)
-
     def _merits(self, rewards: FloatArray, met: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Return the fields of ``Merit`` as columns; each row depends on itself alone, to the last bit."""
         points = self.space.normalise(rewards)

@@ -52,7 +52,6 @@ def test_differences_by_rounding_rank_nothing(value: float) -> None:
         rewards = [(value + step * abs(value), 20)[: len(space.objectives)] for step in (0.0, 1e-15, 1e-11)]
         same, rounding, better = sorted(of.merits(rewards, [0, 0, 0]))
         assert same == rounding < better
-        assert of.best_so_far(np.array(rewards[:2]), np.array([0, 0])).tolist() == [0, 0]
     assert of.advantage(better, same) == "it is nearer to target far"
     assert of.advantage(same, rounding) == "it was the first with these rewards"
 
@@ -68,8 +67,6 @@ def test_meeting_the_unlock_target_ranks_before_any_number_of_others() -> None:
         None,
     )
     assert merit(of, 20, 12) > merit(of, 21, 6)
-    best = of.best_so_far(np.array([[21.0, 6.0], [20.0, 12.0], [21.0, 5.0]]), np.array([0b101, 0b010, 0b101]))
-    assert best.tolist() == [0, 1, 1]
 
 
 def test_a_refutation_names_what_the_repeats_measured() -> None:
@@ -176,19 +173,9 @@ def test_nothing_is_missing_exactly_if_the_rule_holds(text: str, rewards: tuple[
         Ranking(RewardSpace((SIZE, UNSORTED)), TARGETS[:2], None),
     ],
 )
-def test_the_best_so_far_is_the_same_for_columns_and_one_by_one(of: Ranking) -> None:
+def test_ranks_are_the_same_for_columns_and_one_by_one(of: Ranking) -> None:
     rng = np.random.default_rng(0)
     rewards = np.stack([rng.integers(18, 30, 300), rng.integers(5, 9, 300), rng.integers(0, 2, 300)], axis=1)
-    rewards = rewards[:, [objective in of.space.objectives for objective in (SIZE, DEPTH, UNSORTED)]]
+    rewards = rewards[:, [objective in of.space.objectives for objective in (SIZE, DEPTH, UNSORTED)]].astype(float)
     met = [sum(1 << i for i, rule in enumerate(of.rules[:2]) if rule.holds(row)) for row in rewards.tolist()]
-    best, expected = -1, []
-    for row in range(300):
-        merits = [of.merit(rewards[i].tolist(), met[i]) for i in (best, row)]
-        if merits[1].feasibility == 0 and (best < 0 or merits[1] > merits[0]):
-            best = row
-        expected.append(best)
-    assert of.best_so_far(rewards.astype(float), np.array(met)).tolist() == expected
-
-
-def test_without_candidates_nothing_is_best() -> None:
-    assert NETWORKS.best_so_far(np.zeros((0, 3)), np.zeros(0, dtype=np.int64)).tolist() == []
+    assert of.merits(rewards.tolist(), met) == list(map(of.merit, rewards.tolist(), met))
