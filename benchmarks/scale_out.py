@@ -26,7 +26,7 @@ from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
-from speciate.training.curve import save_svg
+from experiments.svg import save_svg
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "evidence" / "pictures" / "scale-out.svg"
 HOSTS: Final = (1, 3, 10, 30, 100)

@@ -18,7 +18,7 @@ from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.statistics.running_time import Ecdf, ecdf
 from speciate.tournaments.statistics.significance import mcnemar, sign_flips
-from speciate.training.curve import save_svg
+from experiments.svg import save_svg
 
 FLOOR: Final = "best_of_n"
 SEEDS: Final = 8

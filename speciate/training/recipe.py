@@ -1,4 +1,4 @@
-"""Produce a checkpoint from a task and a method: base, reinforcement run, training curve and manifest."""
+"""Produce a checkpoint from a task and a method: base, reinforcement run and manifest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from speciate.training.advantages import ESTIMATORS
 from speciate.training.arguments import token_bytes, trl_arguments
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
-from speciate.training.curve import draw_training_curve
 from speciate.training.diagnosis import RewardDiagnosis
 from speciate.training.models import library_versions, load_model, lora_config, writing
 from speciate.training.probe import trace
@@ -124,7 +123,7 @@ def train_policy(
     cpu: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Train a policy by reinforcement; write its checkpoint, manifest and training curve.
+    """Train a policy by reinforcement; write its checkpoint and manifest.
 
     ``base`` is the folder of the initial model, also the reference of the KL divergence. With ``resume`` the run
     continues from the last checkpoint in ``folder/checkpoints``, which is deleted when the run is complete.
@@ -175,7 +174,6 @@ def train_policy(
             trainer.save_model(str(folder))
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
-        draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
         manifest = manifest_of(task, config, identity, history)
         probe = Probe(prompts=tuple(prompts), trained=after, base=before)
         write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base), "probe": probe}))

@@ -101,7 +101,6 @@ def test_a_policy_learns(base, tmp_path, method, steps):
           "--steps", str(steps), cwd=tmp_path)  # fmt: skip
     before, after = (held_out(folder, 3 if method == "vpo" else 1) for folder in (base, tmp_path / "policy"))
     assert after > before + 0.04
-    assert (tmp_path / "policy" / "training_curve.svg").stat().st_size > 1000
     assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"model.safetensors", "tokenizer.json"}
     # Training and serving limit answers equally: otherwise a policy learns longer ones.
     from speciate.domain.policy import PolicyRole
