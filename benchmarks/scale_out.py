@@ -20,13 +20,13 @@ import sqlalchemy as sa
 
 from benchmarks.parts import CONSOLE, policy, problem, show, spec
 from benchmarks.spinning import SpinningEvaluator
+from experiments.svg import save_svg
 from speciate.policies import build_client
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.start import prepare_run, start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
-from experiments.svg import save_svg
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "evidence" / "pictures" / "scale-out.svg"
 HOSTS: Final = (1, 3, 10, 30, 100)

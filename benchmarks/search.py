@@ -13,12 +13,12 @@ from scipy.stats import mannwhitneyu
 
 from benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
 from benchmarks.parts import median, show
+from experiments.svg import save_svg
 from speciate.problems.loader import bundled, load_problem
 from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.statistics.running_time import Ecdf, ecdf
 from speciate.tournaments.statistics.significance import mcnemar, sign_flips
-from experiments.svg import save_svg
 
 FLOOR: Final = "best_of_n"
 SEEDS: Final = 8

@@ -23,10 +23,10 @@ from experiments.reproduction.arms import (
     TrainingArm,
 )
 from experiments.reproduction.evidence import KS, MODES, ArmOutcome, Bools, Evidence, Mode, problems_of
+from experiments.svg import save_svg
 from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
-from experiments.svg import save_svg
 from speciate.training.tasks import GENERATED
 
 _COLUMNS: Final = (
