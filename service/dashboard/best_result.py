@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from service.dashboard.highlighting import highlight_diff
 from service.dashboard.objectives import by_importance
 from service.diffs import unified_diff
 from speciate.domain.objective import Objective
@@ -93,5 +92,4 @@ def program_values(
         "title": f"Changes to parent {parent.number}" if parent else "Changes to the seed program",
         "diff": diff,
         "diff_first": diff is not None and parent is not None,
-        "diff_lines": highlight_diff(diff, old, program, problem, MAX_CHARACTERS) if diff and diff.text else [],
     }

@@ -23,7 +23,6 @@ _MAX_STEPS: Final = 100
 _MAX_OBJECTIVES: Final = 6
 _MAX_LINES: Final = 200
 _HEADERS: Final = 2  # lines of a diff that name the programs
-_KINDS: Final = {"+": "add", "-": "cut", "@": "at"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Step:
     evaluations: int
     failure: str
     values: list[tuple[Objective, float, float | None, str]]
-    diff: list[tuple[str, str]]  # class and text of each line
+    diff: list[str]  # lines
     cut: bool  # True if there are more lines
     gain: bool  # True if an objective is better than the parent's
 
@@ -91,7 +90,7 @@ def _steps(view: RunView, path: list[int]) -> list[Step]:
                 evaluations=int(columns.evaluations[row]),
                 failure=columns.failure[row],
                 values=values,
-                diff=[(_KINDS.get(line[:1], ""), line) for line in lines[:_MAX_LINES]],
+                diff=lines[:_MAX_LINES],
                 cut=len(lines) > _MAX_LINES,
                 gain=any(verdict == "better" for *_, verdict in values),
             )

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from service.dashboard import highlighting
-from service.dashboard.highlighting import MAX_CHARACTERS, highlight, highlight_diff
-from service.diffs import unified_diff
+from service.dashboard.highlighting import MAX_CHARACTERS, highlight
 from speciate.domain.language import Language
 from speciate.domain.problem import Problem, ProblemKind
 from tests.dashboard.samples import HOSTILE, single
@@ -84,25 +83,3 @@ def test_the_longest_runs_with_colours_take_little_time() -> None:
 def test_files_in_other_languages_have_no_colours(file: str) -> None:
     text = f"# === file: {file} ===\n[a]\nb = 1 ; class\n"
     assert highlight(text, _in("main.cpp").model_copy(update={"many_files": True})) == text
-
-
-def test_lines_of_a_diff_keep_the_colours_of_their_program() -> None:
-    before = PROGRAM + "x = 1\n" * 20 + '@@ = "\n'
-    after = PROGRAM.replace("lines", "rows") + "x = 1\n" * 20 + "y = 2\n"
-    diff = unified_diff(before, after, before="candidate 1", after="candidate 2")
-    shown = highlight_diff(diff, before, after, single(), 10_000)
-    assert [_text(line) for _, line in shown] == diff.text.split("\n")
-    # The word stands in a string that begins on another line.
-    assert ("cut", '-<span class="s">lines.&#34;&#34;&#34;</span>') in shown
-    assert ("add", '+<span class="s">rows.&#34;&#34;&#34;</span>') in shown
-    assert [kind for kind, _ in shown].count("at") == 2
-    assert shown[0] == ("", "--- candidate 1")
-    few = highlight_diff(diff, before, after, single(), 60)
-    assert [_text(line) for _, line in few] == diff.text[:60].split("\n")[:-1]
-
-
-def test_a_diff_to_nothing_and_from_nothing() -> None:
-    for before, after in (("", "a = 1\n"), ("a = 1\n", ""), ("a", "b")):
-        diff = unified_diff(before, after, before="1", after="2")
-        shown = highlight_diff(diff, before, after, single(), 1000)
-        assert [_text(line) for _, line in shown] == diff.text.split("\n")
