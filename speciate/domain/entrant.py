@@ -44,7 +44,7 @@ class Entrant(SearchOptions, EngineOptions):
     """One competitor of a tournament."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"policies", "mutators", "choice", "method", "training_seed", "engine", "engine_options"}
+        {"policies", "mutators", "choice", "duplicate_of", "method", "training_seed", "engine", "engine_options"}
     )
 
     name: Slug
@@ -61,6 +61,9 @@ class Entrant(SearchOptions, EngineOptions):
     """How the next policy of an ensemble is chosen."""
     against: Slug | None = None
     """Entrant to compare with; None is the tournament's baseline."""
+    duplicate_of: Slug | None = None
+    """Entrant that this one repeats with other seeds, to see how often a null is rejected; its other fields are copied
+    from it."""
     method: Slug | None = None
     """Training method of the policy; entrants of one method are its training runs."""
     training_seed: Seed | None = None
@@ -104,6 +107,10 @@ class Entrant(SearchOptions, EngineOptions):
         if self.method is not None and self.policies:
             raise ValueError("an ensemble is not a training run: expected one policy, or no 'method'")
         return self
+
+    def played(self) -> dict[str, Any]:
+        """Return what the runs depend on: all but names and comparisons."""
+        return self.model_dump(mode="json", exclude={"name", "against", "duplicate_of", "method", "training_seed"})
 
     @property
     def search(self) -> Search:

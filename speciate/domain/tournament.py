@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from speciate.domain.run import EngineOptions, RunSpec, SearchOptions
 from speciate.domain.values import Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
+_ALONE: Final = dict.fromkeys(("against", "method", "training_seed"))
 
 
 class Metric(StrEnum):
@@ -85,10 +86,26 @@ class Tournament(Declaration):
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     """Probability of any false decision."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _duplicates_are_copied(cls, values: Any) -> Any:
+        entrants = values.get("entrants") if isinstance(values, dict) else None
+        if not isinstance(entrants, list | tuple):
+            return values
+        given = [entrant for entrant in entrants if isinstance(entrant, dict)]
+        by_name = {str(entrant.get("name")): entrant for entrant in given}
+        copied = [
+            {**by_name.get(str(e.get("duplicate_of")), {}), **_ALONE, **e}
+            if isinstance(e, dict) and e.get("duplicate_of") is not None
+            else e
+            for e in entrants
+        ]
+        return {**values, "entrants": copied}
+
     @model_validator(mode="after")
     def _entrants_are_comparable(self) -> Self:
-        if len(self.entrants) < 2:
-            raise ValueError(f"{len(self.entrants)} entrants cannot be compared: expected at least 2")
+        if (own := sum(entrant.duplicate_of is None for entrant in self.entrants)) < 2:
+            raise ValueError(f"{own} entrants cannot be compared: expected at least 2, besides duplicates")
         names = [entrant.name for entrant in self.entrants]
         refuse_repeated("entrant", names)
         refuse_repeated("seed", self.seeds)
@@ -97,6 +114,22 @@ class Tournament(Declaration):
         for entrant in self.entrants:
             if entrant.against is not None and (entrant.against not in names or entrant.against == entrant.name):
                 raise ValueError(f"entrant {entrant.name!r} is against {entrant.against!r}: expected another entrant")
+        return self
+
+    @model_validator(mode="after")
+    def _duplicates_repeat(self) -> Self:
+        own = {entrant.name: entrant for entrant in self.entrants if entrant.duplicate_of is None}
+        compared = {self.baseline, *(entrant.against for entrant in self.entrants)}
+        for entrant in self.entrants:
+            if entrant.duplicate_of is None:
+                continue
+            what = f"entrant {entrant.name!r} duplicates {entrant.duplicate_of!r}"
+            if entrant.duplicate_of not in own:
+                raise ValueError(f"{what}: expected an entrant that is no duplicate")
+            if entrant.played() != own[entrant.duplicate_of].played():
+                raise ValueError(f"{what} and differs from it: expected no other options than its name")
+            if entrant.against or entrant.method or entrant.name in compared:
+                raise ValueError(f"{what}, and is compared with it alone: expected no 'against', 'method' or baseline")
         return self
 
     @model_validator(mode="after")
@@ -167,8 +200,13 @@ class Tournament(Declaration):
         return tuple(
             (entrant.name, entrant.against or baseline.name)
             for entrant in self.entrants
-            if entrant.against is not None or not entrant.repeats(baseline)
+            if entrant.duplicate_of is None and (entrant.against is not None or not entrant.repeats(baseline))
         )
+
+    @property
+    def nulls(self) -> tuple[tuple[str, str], ...]:
+        """Duplicates with the entrants that they repeat; they are tested for themselves and decide nothing."""
+        return tuple((entrant.name, entrant.duplicate_of) for entrant in self.entrants if entrant.duplicate_of)
 
     def too_few(self, problems: int) -> str:
         """Return why ``problems`` cannot decide any comparison whatever the results; empty if they can."""
@@ -190,6 +228,9 @@ class Tournament(Declaration):
         return next(entrant for entrant in self.entrants if entrant.name == name)
 
     def spec(self, entrant: Entrant, seed: int) -> RunSpec:
+        """Return the specification of a run; a duplicate derives its seed, since equal seeds would give equal runs."""
+        if entrant.duplicate_of is not None:
+            seed = int.from_bytes(hashlib.sha256(f"{entrant.name}:{seed}".encode()).digest()[:8]) >> 1
         # One lane: a run depends on its seed alone.
         return RunSpec(
             **entrant.common(SearchOptions),

@@ -136,15 +136,11 @@ def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
     names: dict[str, str] = {}
     for i, entrant in enumerate(entrants):
         # A policy entered twice as two training runs would count as two.
-        definition = entrant.model_dump(mode="json", exclude={"name", "against", "method", "training_seed"})
-        same = names.setdefault(digest_of(definition), entrant.name)
-        if same != entrant.name:
+        same = names.setdefault(digest_of(entrant.played()), entrant.name)
+        if same not in (entrant.name, entrant.duplicate_of):
             message = f"{entrant.name!r} is {same!r} by another name"
-            raise _invalid(
-                DeclarationKind.TOURNAMENT,
-                f"entrants.{i}",
-                f"{message}: expected another policy, mutator, strategy or option",
-            )
+            expected = f"expected another policy, mutator, strategy or option, or duplicate_of = {same!r}"
+            raise _invalid(DeclarationKind.TOURNAMENT, f"entrants.{i}", f"{message}: {expected}")
 
 
 def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions) -> None:

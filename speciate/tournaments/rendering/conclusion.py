@@ -25,7 +25,18 @@ def conclusion(report: Report) -> str:
     Methods come first, in sentences of their own: a comparison of checkpoints says nothing about their methods.
     """
     ended = [each for each in report.standings.methods if each.verdict is not Verdict.UNFINISHED]
-    return " ".join([*(_method(each, report) for each in ended[:_MOST]), _checkpoints(report)])
+    nulls = [_null(each) for each in report.standings.nulls if each.verdict is not Verdict.UNFINISHED]
+    return " ".join([*(_method(each, report) for each in ended[:_MOST]), _checkpoints(report), *nulls[:_MOST]])
+
+
+def null_verdict(null: Comparison) -> str:
+    tested = {Verdict.BETTER: "rejected", Verdict.WORSE: "rejected", Verdict.NOT_ENOUGH_EVIDENCE: "not rejected"}
+    return tested.get(null.verdict, null.verdict.value)
+
+
+def _null(null: Comparison) -> str:
+    evidence = "" if null.holm is None and null.e_value is None else f" ({_evidence(null)})"
+    return f"Null {null.a}, a duplicate of {null.b}: {null_verdict(null)}{evidence}."
 
 
 def deciding(report: Report) -> str:

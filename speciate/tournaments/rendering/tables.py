@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
+from speciate.tournaments.rendering.conclusion import null_verdict
 from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import (
@@ -20,6 +22,8 @@ from speciate.tournaments.report.models import (
     Verdict,
 )
 
+_COMPARED: Final = ("compared", ">Δ", ">win/tie/loss", ">pairs", ">missing", ">p", ">Holm p", ">e", "verdict")
+
 
 def sections(report: Report) -> tuple[Section, ...]:
     all_tables = (
@@ -29,6 +33,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         methods(report),
         training_runs(report),
         _comparisons(report),
+        _nulls(report),
         _sets(report),
         quality_tables.draws(report),
         _matrix(report),
@@ -144,6 +149,8 @@ def _entrant(entrant: Entrant, baseline: str) -> str:
     policies = proposer + (f", mutator {mutator}" if mutator else "")
     choice = f", chosen by {entrant.choice.value}" if entrant.policies or entrant.mutators else ""
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
+    if entrant.duplicate_of is not None:
+        against = f"duplicate of {entrant.duplicate_of}"
     options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
     how = f"{entrant.strategy} {options}".strip()
     trained = "" if entrant.method is None else f"; method {entrant.method}, training seed {entrant.training_seed}"
@@ -183,17 +190,25 @@ def _comparisons(report: Report) -> Section:
         f" sign-flip test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and is valid at"
         " any time. Pairs with a failed run are excluded."
     ) + withheld(c.difference for c in report.standings.comparisons)
-    rows = tuple(
-        (
-            f"{c.a} − {c.b}", estimate(c.difference, "+.3g"), f"{c.wins} / {c.ties} / {c.losses}", f"{c.pairs:,}",
-            f"{c.missing_pairs:,}", p_value(c.p_value, exact=c.exact), p_value(c.holm),
-            "–" if c.e_value is None else f"{c.e_value:.3g} of {c.e_threshold:.3g} n={c.e_problems}",
-            f"{c.verdict.value}: {c.note}",
-        )
-        for c in report.standings.comparisons
+    rows = tuple((*_compared(c), f"{c.verdict.value}: {c.note}") for c in report.standings.comparisons)
+    return Section("comparisons", "Differences", note, _COMPARED, rows)
+
+
+def _nulls(report: Report) -> Section:
+    note = (
+        "Entrants that repeat another one with other seeds. Each is tested for itself, and rejected by chance with"
+        f" probability {report.design.declared.alpha:g} at most."
+    )
+    rows = tuple((*_compared(c), f"{null_verdict(c)}: {c.note}") for c in report.standings.nulls)
+    return Section("nulls", "Planted nulls", note if rows else "", _COMPARED, rows)
+
+
+def _compared(c: Comparison) -> tuple[str, ...]:
+    return (
+        f"{c.a} − {c.b}", estimate(c.difference, "+.3g"), f"{c.wins} / {c.ties} / {c.losses}", f"{c.pairs:,}",
+        f"{c.missing_pairs:,}", p_value(c.p_value, exact=c.exact), p_value(c.holm),
+        "–" if c.e_value is None else f"{c.e_value:.3g} of {c.e_threshold:.3g} n={c.e_problems}",
     )  # fmt: skip
-    columns = ("compared", ">Δ", ">win/tie/loss", ">pairs", ">missing", ">p", ">Holm p", ">e", "verdict")
-    return Section("comparisons", "Differences", note, columns, rows)
 
 
 def _sets(report: Report) -> Section:

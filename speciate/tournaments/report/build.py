@@ -43,7 +43,12 @@ def make_standings(
         ended=int(results.ended.sum()),
         planned=results.state.size,
         standings=standings(schedule, results, resamples),
-        comparisons=compare(schedule, amendments, results, schedule.problems, resamples),
+        comparisons=compare(schedule, amendments, results, resamples, schedule.declared.comparisons),
+        nulls=tuple(
+            null
+            for pair in schedule.declared.nulls
+            for null in compare(schedule, amendments, results, resamples, [pair])
+        ),
         methods=compare_groups(schedule, amendments, results),
     )
 

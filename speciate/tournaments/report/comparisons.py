@@ -56,8 +56,9 @@ class _Analysis:
 
     schedule: Schedule
     results: Results
-    names: Sequence[str]
     resamples: Resamples
+    compared: Sequence[tuple[str, str]]
+    """The pairs that share the error probability."""
     extended_late: bool
     """True if an amendment was made after runs had ended."""
 
@@ -92,12 +93,12 @@ def metric_values(
     return used, -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5)), successes
 
 
-def evidence(schedule: Schedule, results: Results, paired: Paired) -> EProcess | None:
+def evidence(schedule: Schedule, results: Results, paired: Paired, comparisons: int) -> EProcess | None:
     """Return the e-process over the leading problems that all entrants completed; None without a pair there."""
     leading = paired.used < results.complete_problems
     if not leading.any():
         return None
-    return e_process(paired.differences[leading], schedule.declared.alpha / len(schedule.declared.comparisons))
+    return e_process(paired.differences[leading], schedule.declared.alpha / comparisons)
 
 
 def decided_after(schedule: Schedule, results: Results) -> int | None:
@@ -107,7 +108,7 @@ def decided_after(schedule: Schedule, results: Results) -> int | None:
     last = 0
     for a, b in schedule.declared.comparisons:
         paired = pair_up(schedule, results, a, b)
-        process = evidence(schedule, results, paired)
+        process = evidence(schedule, results, paired, len(schedule.declared.comparisons))
         if process is None or process.stopped_at is None:
             return None
         last = max(last, int(paired.used[process.stopped_at - 1]) + 1)
@@ -123,11 +124,16 @@ def contrasts_withheld(schedule: Schedule, results: Results) -> str:
 
 
 def compare(
-    schedule: Schedule, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
+    schedule: Schedule,
+    amendments: Sequence[Amendment],
+    results: Results,
+    resamples: Resamples,
+    compared: Sequence[tuple[str, str]],
 ) -> tuple[Comparison, ...]:
+    """Compare pairs of entrants, which share the declared error probability."""
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
-    analysis = _Analysis(schedule, results, names, resamples, extended_late)
-    pairs = [pair_up(schedule, results, a, b) for a, b in schedule.declared.comparisons]
+    analysis = _Analysis(schedule, results, resamples, compared, extended_late)
+    pairs = [pair_up(schedule, results, a, b) for a, b in compared]
     tests = _tests(analysis, pairs)
     # A comparison without pairs cannot be tested: it counts as not rejected.
     adjusted = holm([1.0 if test is None else test.p_value for test in tests])
@@ -152,11 +158,15 @@ def _tests(analysis: _Analysis, pairs: Sequence[Paired]) -> list[SignFlip | None
 
 
 def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | None, adjusted: float) -> Comparison:
-    schedule, results, names = analysis.schedule, analysis.results, analysis.names
-    a, b = schedule.declared.comparisons[i]
+    schedule, results, names = analysis.schedule, analysis.results, analysis.schedule.problems
+    a, b = analysis.compared[i]
     pairs = int(paired.both.sum())
     # More seeds for problems already inspected would change bets that were made.
-    process = None if analysis.extended_late and analysis.fixed else evidence(schedule, results, paired)
+    process = (
+        None
+        if analysis.extended_late and analysis.fixed
+        else evidence(schedule, results, paired, len(analysis.compared))
+    )
     bets, e_value = _wealth(process, fixed=analysis.fixed)
     table = mcnemar(*paired.reached)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
@@ -181,7 +191,7 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
         neither=table.neither,
         mcnemar=None if test is None else table.p_value,
         e_value=e_value,
-        e_threshold=len(schedule.declared.comparisons) / schedule.declared.alpha,
+        e_threshold=len(analysis.compared) / schedule.declared.alpha,
         e_problems=bets,
         verdict=verdict,
         note=note,
@@ -215,7 +225,7 @@ def _verdict(
     if analysis.extended_late:
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
     declared = analysis.schedule.declared
-    how = f"sign-flip test over problems{', exact' if test.exact else ''}, Holm over {len(declared.comparisons)}"
+    how = f"sign-flip test over problems{', exact' if test.exact else ''}, Holm over {len(analysis.compared)}"
     if adjusted > declared.alpha:
         why = declared.too_few(len(paired.used))
         return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how

@@ -222,6 +222,8 @@ class Standings(ReportModel):
     planned: int
     standings: tuple[Standing, ...]
     comparisons: tuple[Comparison, ...]
+    nulls: tuple[Comparison, ...] = ()
+    """Duplicates with the entrants that they repeat."""
     methods: tuple[MethodComparison, ...] = ()
 
 

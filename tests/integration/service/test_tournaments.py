@@ -325,6 +325,23 @@ def test_invalid_declarations(fair: Lab) -> None:
         assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
+def test_duplicate_runs_with_other_seeds_and_is_no_comparison(fair: Lab) -> None:
+    planted = [*body()["entrants"], {"name": "null", "duplicate_of": "good"}]
+    made = declare(fair, entrants=planted)
+    assert made["declaration"]["entrants"][2]["policy"] == "good@1"
+    play(fair)
+    lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
+    seeds = {line["entrant"]: set() for line in lines}
+    for line in lines:
+        seeds[line["entrant"]].add(fair.api.get(f"/v1/runs/{line['run_id']}").json()["spec"]["seed"])
+    assert seeds["good"] == seeds["bad"] == {3, 4}
+    assert len(seeds["null"] - {3, 4}) == 2
+    standings = report_of(fair)["standings"]
+    assert [(c["a"], c["b"]) for c in standings["comparisons"]] == [("good", "bad")]
+    assert [(c["a"], c["b"], c["pairs"]) for c in standings["nulls"]] == [("null", "good", 6)]
+    assert fair.api.get("/tournaments/first?tab=comparisons").status_code == 200
+
+
 def test_invalid_entrants(fair: Lab) -> None:
     entrants = body()["entrants"]
     unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]

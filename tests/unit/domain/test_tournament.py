@@ -183,3 +183,47 @@ def test_too_few_problems_are_reported(rivals: int, needed: int) -> None:
     )
     assert declared.too_few(1).startswith("1 problem cannot decide")
     assert declared.model_copy(update={"stopping": StoppingRule.E_PROCESS}).too_few(1) == ""
+
+
+_B = {"name": "b", "policy": "y"}
+
+
+def test_duplicate_copies_its_entrant_and_runs_with_seeds_of_its_own() -> None:
+    planted = _declared(
+        entrants=[_B, {**_B, "name": "c", "batch": 9}, {"name": "n", "duplicate_of": "c"}], baseline="b"
+    )
+    copied = planted.entrant("n")
+    assert (copied.policy, copied.batch, copied.duplicate_of) == ("y", 9, "c")
+    assert (planted.comparisons, planted.nulls) == ((("c", "b"),), (("n", "c"),))
+    seeds = [planted.spec(copied, seed).seed for seed in (5, 6)]
+    assert len({5, 6, *seeds}) == 4
+    assert planted.spec(planted.entrant("c"), 5).seed == 5
+    assert [planted.spec(copied, seed).seed for seed in (5, 6)] == seeds
+    assert Tournament.model_validate(planted.stored_json()).digest == planted.digest
+    assert "duplicate_of" not in _declared().stored_json()["entrants"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"duplicate_of": "z"}, "Field required"),
+        ({"duplicate_of": "z", "policy": "y"}, "expected an entrant that is no duplicate"),
+        ({"duplicate_of": "n"}, "Field required"),
+        ({"duplicate_of": "b", "batch": 2}, "differs from it"),
+        ({"duplicate_of": "b", "against": "a"}, "compared with it alone"),
+    ],
+)
+def test_invalid_duplicates_are_rejected(changes: dict[str, Any], message: str) -> None:
+    given = [{"name": "a", "policy": "x"}, {"name": "b", "policy": "y"}, {"name": "n", **changes}]
+    with pytest.raises(ValidationError, match=message):
+        _declared(entrants=given)
+
+
+def test_duplicates_are_no_opponents() -> None:
+    copied = {"name": "n", "duplicate_of": "b"}
+    with pytest.raises(ValidationError, match="besides duplicates"):
+        _declared(entrants=[_B, copied], baseline="b")
+    with pytest.raises(ValidationError, match="compared with it alone"):
+        _declared(entrants=[{"name": "a", "policy": "x"}, _B, copied], baseline="n")
+    with pytest.raises(ValidationError, match="compared with it alone"):
+        _declared(entrants=[{"name": "a", "policy": "x", "against": "n"}, _B, copied], baseline="b")

@@ -248,9 +248,9 @@ def test_comparisons_share_alpha() -> None:
     two, five = (schedule_of(60, 8, n, stopping="e_process") for n in (2, 5))
     thresholds = [report_of(c, results_of(c)).standings.comparisons[0].e_threshold for c in (two, five)]
     assert thresholds == [20.0, 80.0]
-    for schedule, stops_at in ((two, 40.0), (five, 160.0)):
+    for schedule, n, stops_at in ((two, 2, 40.0), (five, 5, 160.0)):
         results = results_of(schedule)
-        found = evidence(schedule, results, pair_up(schedule, results, *schedule.declared.comparisons[0]))
+        found = evidence(schedule, results, pair_up(schedule, results, *schedule.declared.comparisons[0]), n - 1)
         assert found is not None
         assert found.threshold == stops_at
 
