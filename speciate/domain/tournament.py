@@ -28,6 +28,14 @@ class Metric(StrEnum):
     """Share of seeds whose run reached the target."""
     LOG_ERT = "log_ert"
     """−log of the expected evaluations to the target; without a success, of twice the evaluations spent."""
+    BEST_SCORE = "best_score"
+    """Mean over seeds of the best score: the declared weighted sum of the normalized objectives, or their mean."""
+    AREA = "area"
+    """The same of the best score so far, as its mean over budgets that are evenly spaced in logarithm."""
+
+    @property
+    def of_scores(self) -> bool:
+        return self in (Metric.BEST_SCORE, Metric.AREA)
 
 
 class StoppingRule(StrEnum):
@@ -80,7 +88,7 @@ class Tournament(Declaration):
     target: Identifier | None = None
     """Target that counts as success; by default each problem's unlock target."""
     metric: Metric = Metric.SOLVE_RATE
-    """Primary metric: the share of solved runs, or the expected evaluations to the target."""
+    """Primary metric: the share of solved runs, the expected evaluations to the target, the best score or its area."""
     stopping: StoppingRule = StoppingRule.FIXED
     """When the tournament ends: fixed: with its last run; e_process: once all is decided."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
@@ -138,6 +146,8 @@ class Tournament(Declaration):
             raise ValueError(
                 "the budget of a tournament must be evaluations, optionally with tokens: seconds depend on the machine"
             )
+        if self.metric.of_scores and self.stopping is StoppingRule.E_PROCESS:
+            raise ValueError(f"the e-process bets on targets: expected stopping 'fixed' with metric {self.metric}")
         if (runs := len(self.problems) * len(self.entrants) * len(self.seeds)) > MAX_RUNS:
             raise ValueError(f"the tournament has {runs:,} runs: expected at most {MAX_RUNS:,}")
         return self

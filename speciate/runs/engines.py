@@ -30,8 +30,8 @@ def ends_of(problem: Problem) -> dict[str, dict[str, float]]:
 def score_of(problem: Problem, rewards: Sequence[float]) -> float:
     """Return the scalar that engines maximize, of raw rewards of shape (d,).
 
-    It is the mean of the normalized objectives, at least 0 each and not bounded above; a tenth of it if a constraint is
-    violated.
+    It is the declared weighted sum of the normalized objectives, or without weights their mean, at least 0 each and not
+    bounded above; a tenth of it if a constraint is violated.
     """
     ends = ends_of(problem)
     parts = [
@@ -39,8 +39,9 @@ def score_of(problem: Problem, rewards: Sequence[float]) -> float:
         for name, value in zip(problem.space.names, rewards, strict=True)
         if "low" in ends.get(name, ())
     ]
-    mean = sum(parts) / max(len(parts), 1)
-    return mean / 10 if problem.space.violation([list(rewards)])[0] > 0 else mean
+    weighted = problem.scalarize(rewards)
+    score = max(0.0, weighted) if weighted is not None else sum(parts) / max(len(parts), 1)
+    return score / 10 if problem.space.violation([list(rewards)])[0] > 0 else score
 
 
 def prompt_of(messages: Sequence[tuple[str, str]]) -> Prompt:

@@ -86,8 +86,8 @@ class EngineEvaluation(Record):
     pending: bool = False
     """True if it is not evaluated yet: send the same request again."""
     score: float = 0.0
-    """Mean of the normalized objectives, at least 0 each and not bounded above, higher is better; a tenth of it if a
-    constraint is violated, 0 for a failure."""
+    """Declared weighted sum of the normalized objectives, or their mean, not bounded above, higher is better; a tenth
+    of it if a constraint is violated, 0 for a failure."""
     rewards: dict[str, float] | None = None
     """Rewards by objective, in the author's units; None if the program failed."""
     failure: FailureKind | None = None

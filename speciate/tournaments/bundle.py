@@ -27,7 +27,7 @@ from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.build import make_report
-from speciate.tournaments.report.measures import ReportModel
+from speciate.tournaments.report.measures import Execution, ReportModel
 from speciate.tournaments.report.models import Amendment, PolicyFacts, ProblemFacts, Report
 from speciate.tournaments.report.results import MISSING, STATES, Results, missing_reason, plan_axes
 
@@ -78,13 +78,14 @@ class Versions(ReportModel):
 
     problems: dict[str, ProblemFacts]
     policies: dict[str, BundledPolicy]
+    executions: tuple[Execution, ...] = ()
 
     def report(self, schedule: Schedule, amendments: Sequence[Amendment], results: Results) -> Report:
         policies = {
             name: PolicyFacts.model_validate({**policy.definition, "name": name, "digest": policy.digest})
             for name, policy in self.policies.items()
         }
-        return make_report(schedule, amendments, results, self.problems, policies)
+        return make_report(schedule, amendments, results, self.problems, policies, self.executions)
 
 
 class Manifest(ReportModel):

@@ -21,6 +21,7 @@ from speciate.storage.statements import Statements
 from speciate.tournaments import bundle
 from speciate.tournaments.bundle import BundledPolicy, Declared, Versions
 from speciate.tournaments.report.build import make_matrix, make_standings
+from speciate.tournaments.report.measures import Execution
 from speciate.tournaments.report.models import Matrix, ProblemFacts, Report, Standings
 from speciate.tournaments.report.results import STATES, Results, missing_reason, plan_axes
 from speciate.tournaments.report.run_summary import RUN_NUMBERS
@@ -104,6 +105,7 @@ class TournamentResults(Store):
         names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
         problems = self._rows(SQL.problems, {"id": record.id, **versions_by_name(schedule.problems)})
         policies = self._rows(SQL.policies, {"id": record.id, **versions_by_name(names)})
+        executions = {row.entrant: row for row in self._rows(SQL.executions, {"id": record.id})}
         return Versions(
             speciate=__version__,
             problems={row.name: _problem_facts(row, schedule.declared.target) for row in problems},
@@ -111,6 +113,11 @@ class TournamentResults(Store):
                 row.name: BundledPolicy(digest=row.digest, definition=read_stored(Policy, row.definition).hashed())
                 for row in policies
             },
+            executions=tuple(
+                Execution.model_validate(executions[entrant.name]._asdict())
+                for entrant in record.declaration.entrants
+                if entrant.name in executions
+            ),
         )
 
 

@@ -90,7 +90,7 @@ def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping
     rewards = np.zeros((len(rows), len(space.selected)))
     rewards[valid] = space.normalise(scored)[feasible]
     weighted = _column(rows, lambda row: row.scalar, np.float64)  # None becomes NaN
-    scores = np.where(np.isnan(weighted), rewards[:, 0], weighted)
+    scores = np.where(np.isnan(weighted), np.maximum(rewards, 0.0).mean(axis=1), weighted)
     rollouts = {name: i for i, name in enumerate(dict.fromkeys(row.rollout_id for row in rows if row.rollout_id))}
     return Answers(
         rewards=rewards,

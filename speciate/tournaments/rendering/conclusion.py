@@ -83,6 +83,8 @@ def _method(comparison: MethodComparison, report: Report) -> str:
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
     if declared.metric is Metric.LOG_ERT:
         words = f"{reaches} problems with fewer evaluations than method {worse}"
+    elif declared.metric.of_scores:
+        words = f"finds better programs than method {worse}: {declared.metric} {means[0]:.3g} against {means[1]:.3g}"
     else:
         rates = " against ".join(f"{rate:.0%}" for rate in means)
         words = f"{reaches} problems in more runs than method {worse}: {rates}"
@@ -118,6 +120,10 @@ def _decided(comparison: Comparison, report: Report) -> str:
         factor = exp(difference if comparison.verdict is Verdict.BETTER else -difference)
         times = f"{format(factor, '.3g' if factor < 999.5 else ',.0f')} times " if factor > 1 else ""
         words = f"{reaches} problems with {times}fewer evaluations than {other}, as the geometric mean over {n}"
+    elif declared.metric.of_scores:
+        lead = abs(comparison.difference.value or 0.0)
+        won = f"{max(comparison.wins, comparison.losses)} : {min(comparison.wins, comparison.losses)}"
+        words = f"finds better programs than {other}: {declared.metric} {lead:.3g} higher, {won} of {n}"
     elif gained > lost:
         more, fewer = comparison.both + gained, comparison.both + lost
         words = f"{reaches} more problems than {other}: {more} against {fewer} of {n}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -47,6 +48,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         quality_tables.health(report),
         quality_tables.entropy_fits(report),
         _costs(report),
+        _executions(report),
         _missing(report),
     )
     return tuple(section for section in all_tables if section.rows or section.note)
@@ -285,6 +287,22 @@ def _costs(report: Report) -> Section:
     spent = (">evaluations", ">tokens", *((">dollars",) if priced else ()))
     columns = ("entrant", ">runs", *spent, ">scored", ">failed", ">duplicates", ">duplicate rate")
     return Section("costs", "Failures and cost", "", columns, rows)
+
+
+def _executions(report: Report) -> Section:
+    rows = tuple(
+        (each.entrant, _counts(each.failures), ", ".join(each.versions) or "–",
+         f"{each.processor_s:,.0f}" if each.versions else "–", _counts(each.refused), f"{each.lost:,}")
+        for each in report.executions
+    )  # fmt: skip
+    note = "Engines: their versions, processor seconds of their own processes, and requests that were refused."
+    columns = ("entrant", "failures by kind", "engine", ">processor s", "refused", ">lost runners")
+    return Section("executions", "Failures by kind, and engines", note if rows else "", columns, rows)
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    ordered = sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{kind} {number:,}" for kind, number in ordered) or "–"
 
 
 def _dollars(amount: float) -> str:

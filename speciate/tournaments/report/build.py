@@ -11,7 +11,7 @@ from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
-from speciate.tournaments.report.measures import Cost, Pairwise, Strength
+from speciate.tournaments.report.measures import Cost, Execution, Pairwise, Strength
 from speciate.tournaments.report.methods import compare_groups
 from speciate.tournaments.report.models import (
     Amendment,
@@ -72,6 +72,7 @@ def make_report(
     results: Results,
     problems: Mapping[str, ProblemFacts],
     policies: Mapping[str, PolicyFacts],
+    executions: Sequence[Execution] = (),
 ) -> Report:
     decided = _until_decided(schedule, results)
     resamples = Resamples(schedule)
@@ -101,6 +102,7 @@ def make_report(
         pairwise=_pairwise(schedule, decided, resamples, withheld),
         strengths=_strengths(schedule, decided, withheld),
         costs=_costs(schedule, decided),
+        executions=tuple(executions),
         missing=_missing_runs(schedule, decided),
         draws=draws(schedule, decided, resamples),
         profiles=profiles(schedule, decided),

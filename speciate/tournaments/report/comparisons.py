@@ -87,8 +87,12 @@ def metric_values(
     used = np.flatnonzero(pairs.any(axis=1))
     complete = pairs[used][..., None]
     successes = (results.reached[used][..., entrants] & complete).sum(axis=1)
-    if schedule.declared.metric is Metric.SOLVE_RATE:
+    metric = schedule.declared.metric
+    if metric is Metric.SOLVE_RATE:
         return used, successes / complete.sum(axis=1), successes
+    if metric.of_scores:
+        scores = results.score if metric is Metric.BEST_SCORE else results.best_by.mean(axis=-1)
+        return used, (scores[used][..., entrants] * complete).sum(axis=1) / complete.sum(axis=1), successes
     spent = (results.evaluations[used][..., entrants] * complete).sum(axis=1)
     return used, -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5)), successes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from speciate.domain.documented import Documented
 
@@ -201,3 +201,19 @@ class Cost(ReportModel):
     evaluated: int
     failed: int
     duplicates: int
+
+
+class Execution(ReportModel):
+    """How an entrant's runs went: facts that no estimate uses."""
+
+    entrant: str
+    failures: dict[str, int]
+    """Candidates without rewards, by kind of failure."""
+    versions: tuple[str, ...] = ()
+    """Versions of its engine that took part."""
+    processor_s: float = 0.0
+    """Processor seconds of its engine's processes."""
+    refused: dict[str, int] = Field(default_factory=dict)
+    """Requests of its engine that were refused, by kind."""
+    lost: int = 0
+    """Sessions of its engine that lost their runner."""

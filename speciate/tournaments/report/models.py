@@ -12,6 +12,7 @@ from speciate.tournaments.report.measures import (
     Draws,
     EntropyFit,
     Estimate,
+    Execution,
     Pairwise,
     PolicyHealth,
     Profile,
@@ -270,4 +271,5 @@ class Report(ReportModel):
     health: tuple[PolicyHealth, ...] = ()
     entropy_fits: tuple[EntropyFit, ...] = ()
     costs: tuple[Cost, ...]
+    executions: tuple[Execution, ...] = ()
     missing: tuple[MissingRun, ...]

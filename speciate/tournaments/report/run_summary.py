@@ -43,8 +43,8 @@ class Answers:
     rewards: FloatArray
     """Normalised rewards, zeros for candidates that are not valid, shape (n, k)."""
     scores: FloatArray
-    """Declared weighted sum, or without weights the first objective; 0 for candidates that are not valid or score below
-    the worst declared end. Shape (n,)."""
+    """Declared weighted sum of the normalised objectives, or without weights their mean; 0 for candidates that are not
+    valid or score below the worst declared end. Shape (n,)."""
     valid: BoolArray
     """True for feasible candidates with a score."""
     spent: IntArray

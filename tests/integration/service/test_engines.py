@@ -173,7 +173,7 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
         {"name": "engine", "policy": "good", "engine": "mine", "engine_options": {"k": 2}},
         {"name": "agent", "policy": "external"},
     ]
-    declare(fair, entrants=entrants, seeds=[3])
+    declare(fair, entrants=entrants, seeds=[3], metric="best_score")
     play(fair, passes=30)
     record = fair.api.get("/v1/tournaments/first").json()
     assert (record["started"], record["ended"], record["state"]) == (9, 3, "running")
@@ -183,7 +183,7 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
             fair.api.post(f"/v1/engine-sessions/{session['id']}/completions", {"messages": CHAT})
             assert evaluate(fair, session["id"], f"x = {x + 4}\ny = 1\n").status_code == 200
         refused(evaluate(fair, session["id"], "x = 8\ny = 0\n"), 410, "budget-spent")
-        end(fair, session["id"], "finished")
+        end(fair, session["id"], "finished", processor_s=2, refused={"score": 1})
     rows = fair.api.get("/v1/tournaments/first/export").text.splitlines()
     assert len(rows) == 9
     for run in fair.api.get("/v1/runs", params={"policy": "external", "limit": 50}).json()["items"]:
@@ -196,3 +196,7 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     assert [cost["evaluations"] for cost in report["costs"]] == [21, 21, 21]
     entrants_of = {cost["entrant"]: cost for cost in report["costs"]}
     assert entrants_of["engine"]["tokens"] > 0
+    (engine,) = (each for each in report["executions"] if each["entrant"] == "engine")
+    assert (engine["versions"], engine["processor_s"], engine["refused"]) == (["1.2"], 6.0, {"score": 3})
+    (standing,) = (each for each in report["standings"]["comparisons"] if each["a"] == "engine")
+    assert standing["difference"]["value"] is not None

@@ -101,14 +101,14 @@ def test_a_failure_raises_no_score_when_rewards_are_below_their_range() -> None:
     space = RewardSpace((Objective(name="x"), Objective(name="y")))
     told = {"policy": "p@1", "rollout_id": None, "duplicate": False}
     poor = SimpleNamespace(rewards=[-2.0, -3.0], scalar=-2.5, spent_evaluations=1, **told)
-    plain = SimpleNamespace(rewards=[-2.0, 0.5], scalar=None, spent_evaluations=2, **told)
+    plain = SimpleNamespace(rewards=[-2.0, -0.5], scalar=None, spent_evaluations=2, **told)
     crash = SimpleNamespace(rewards=None, scalar=None, spent_evaluations=3, **told)
     for rows in ([poor, plain], [poor, plain, crash]):
         answers = read_answers(rows, space, {"p@1": 0})  # type: ignore[arg-type]
         found = quality(answers, np.array([1.0, 2.0, 3.0]))
         assert (found["score"], list(found["best_by"])) == (0.0, [0.0, 0.0, 0.0])  # type: ignore[arg-type]
         assert health(answers, _NOTHING_SAID, 0)[POLICY_NUMBERS.index("reward")] == 0.0
-    assert answers.rewards.tolist() == [[-2.0, -3.0], [-2.0, 0.5], [0.0, 0.0]]
+    assert answers.rewards.tolist() == [[-2.0, -3.0], [-2.0, -0.5], [0.0, 0.0]]
 
 
 def test_health_uses_the_policys_own_completions() -> None:
