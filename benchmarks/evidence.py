@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.parts import CONSOLE
 from evaluators.evaluator_factory import open_evaluator
+from experiments.generation import generate
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
@@ -190,7 +191,8 @@ class _Local(PolicyClient):
         for kind in dict.fromkeys((request.n, request.role) for request in requests):  # one draw for all that are alike
             alike = [i for i, request in enumerate(requests) if (request.n, request.role) == kind]
             prompts = [self._prompt(requests[i]) for i in alike]
-            drawn = self._engine.generate(
+            drawn = generate(
+                self._engine,
                 prompts,
                 n=kind[0],
                 max_tokens=self._policy.tokens_for(kind[1]),

@@ -73,6 +73,7 @@ def _engine(folder: Path) -> list[float]:
 
 
 def _in_this_process(folder: Path) -> None:
+    from experiments.generation import generate
     from speciate.inference import Engine
 
     engine = Engine.load(folder)
@@ -81,7 +82,7 @@ def _in_this_process(folder: Path) -> None:
         figures = []
         for _ in range(REPEATS + 1):
             begun = time.process_time()
-            engine.generate(prompts, max_tokens=NEW_TOKENS, top_p=0.95)
+            generate(engine, prompts, max_tokens=NEW_TOKENS, top_p=0.95)
             figures.append(batch * NEW_TOKENS / (time.process_time() - begun))
         sys.stdout.write(f"{median(figures[1:])}\n")
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.generation import generate
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
@@ -96,7 +97,8 @@ class LocalPolicy:
         for problem, parent in asked:
             text = build_prompt(problem, role, [parent] if parent else [], [], self.policy, rng).text()
             prompts.append(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        found = self._engine.generate(
+        found = generate(
+            self._engine,
             prompts,
             n=-(-count // m),
             max_tokens=self.policy.tokens_for(role),

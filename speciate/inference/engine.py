@@ -145,31 +145,6 @@ class Engine:
         # An atomic copy: iterating over a deque raises if another thread changes it.
         return sum(request.params.n - request.started for request in self._waiting.copy())
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        n: int = 1,
-        max_tokens: int = 16,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seeds: Sequence[int] | None = None,
-    ) -> list[list[SampledCompletion]]:
-        """Return n completions for each prompt, computed in the calling thread.
-
-        A prompt's tokens depend on its seed (0, 1, 2, … by default) and not on the other prompts; log-probabilities
-        differ by rounding at most.
-        """
-        all_seeds = range(len(prompts)) if seeds is None else seeds
-        if len(all_seeds) != len(prompts):
-            raise InvalidInputError(f"there are {len(all_seeds)} seeds for {len(prompts)} prompts: expected one each.")
-        requests = [
-            GenerationRequest(tuple(prompt), SamplingParams(n, max_tokens, temperature, top_p, seed))
-            for prompt, seed in zip(prompts, all_seeds, strict=True)
-        ]
-        self.run(requests)
-        return [[request.sampled[i] for i in range(n)] for request in requests]
-
     def run(self, requests: Sequence[GenerationRequest]) -> None:
         """Complete requests in the calling thread."""
         for request in requests:

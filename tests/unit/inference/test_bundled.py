@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.generation import generate
 from speciate.inference.engine import Engine
 from speciate.policies.bundled import checkpoints
 
@@ -20,7 +21,7 @@ def test_log_probabilities_are_those_of_transformers(name):
     text = "x1 y3 x4 y3 x9 y0 <one>" if name.startswith("programs") else "S00 .01 G02 .12 E22 <b9> <one>"
     prompt = tokenizer(text)["input_ids"]
     assert tokenizer.unk_token_id not in prompt
-    (sampled,) = Engine.load(folder).generate([prompt], n=8, max_tokens=24, seeds=[1])
+    (sampled,) = generate(Engine.load(folder), [prompt], n=8, max_tokens=24, seeds=[1])
     for one in sampled:
         ids = torch.tensor([[*prompt, *one.token_ids]])
         with torch.no_grad():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.generation import generate
 from speciate.inference import Engine
 from tests.unit.inference.checkpoints import LLAMA, QWEN2, write
 
@@ -37,7 +38,7 @@ def test_equal_to_transformers(shape: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     prompts = [rng.integers(0, 50, length).tolist() for length in (1, 7, 16, 40, 40)]
     engine = Engine.load(folder)
-    for prompt, completions in zip(prompts, engine.generate(prompts, n=2, max_tokens=60, top_p=0.9), strict=True):
+    for prompt, completions in zip(prompts, generate(engine, prompts, n=2, max_tokens=60, top_p=0.9), strict=True):
         for completion in completions:
             with torch.no_grad():
                 logits = reference(torch.tensor([[*prompt, *completion.token_ids]])).logits[0, len(prompt) - 1 : -1]

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from experiments.generation import generate  # noqa: E402
 from speciate.domain.errors import (  # noqa: E402
     ConflictError,
     InvalidInputError,
@@ -37,7 +38,7 @@ def groups(folder: Path, seed: int, age: int = 0) -> tuple[LearningGroup, ...]:
     """Sample two groups of eight; a completion earns the more the shorter it is."""
     engine = Engine.load(folder)
     text = TextTokenizer(folder, engine.checkpoint.config.vocab_size, engine.checkpoint.config.max_position_embeddings)
-    found = engine.generate([text.encode(p) for p in PROMPTS], n=8, max_tokens=12, seeds=[seed, seed + 1])
+    found = generate(engine, [text.encode(p) for p in PROMPTS], n=8, max_tokens=12, seeds=[seed, seed + 1])
     return tuple(
         LearningGroup(
             Prompt("", prompt),
@@ -175,7 +176,7 @@ def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) 
     export_checkpoint(version, learned, tmp_path / "out")
     assert weights_digest(tmp_path / "out") == version.checkpoint_digest
     assert not (tmp_path / "out" / OPTIMIZER).exists()
-    assert Engine.load(tmp_path / "out").generate([[1, 2]], n=1, max_tokens=2, seeds=[1])
+    assert generate(Engine.load(tmp_path / "out"), [[1, 2]], n=1, max_tokens=2, seeds=[1])
     imported = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1").definition()
     assert (imported["codec"], imported["checkpoint_digest"]) == ("maze", version.checkpoint_digest)
     export_checkpoint(version, learned, tmp_path / "more", optimizer=True)
