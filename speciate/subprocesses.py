@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 from uuid import uuid4
 
-_MARK: Final = "SPECIATE_COMMAND"
+MARK: Final = "SPECIATE_COMMAND"
 """Variable by which the descendants of a command are found, whatever session they are in."""
 _SHORTEST_POLL_S: Final = 0.005
 _LONGEST_POLL_S: Final = 0.1
@@ -38,6 +38,8 @@ class CommandLimits:
     """Most bytes on standard output, and on standard error."""
     folder_bytes: int = 0
     """Most bytes of the files in the folder."""
+    stop_s: float = 0.0
+    """Seconds between SIGTERM and SIGKILL if it must be ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class CommandResult:
     output: str
     errors: str
     """End of standard error."""
+    processor_s: float
+    """Of its process and of those that this one waited for."""
 
 
 def run_command(
@@ -77,12 +81,12 @@ def run_command(
     Raises:
         OSError: The program cannot be started.
     """
-    mark = f"{_MARK}={uuid4()}"
+    mark = f"{MARK}={uuid4()}"
     # Files instead of pipes: a command need not read its input, and a descendant may keep its output open.
     with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
         given.write(text.encode("utf-8", "replace"))
         given.seek(0)
-        variables = {**environment, _MARK: mark.partition("=")[2]}
+        variables = {**environment, MARK: mark.partition("=")[2]}
         process = subprocess.Popen(
             command, cwd=directory, env=variables, stdin=given, stdout=output, stderr=errors, start_new_session=True
         )
@@ -91,10 +95,19 @@ def run_command(
                 with suppress(OSError):  # it has ended
                     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
             exceeded = _wait(process.pid, limits, (output, errors), folder, give_up)
+            if exceeded and limits.stop_s:
+                process.terminate()
+                _wait(
+                    process.pid,
+                    CommandLimits(limits.stop_s, limits.output_bytes),
+                    (output, errors),
+                    None,
+                    lambda: False,
+                )
         finally:
-            _end(process, mark.encode())
+            processor_s = _end(process, mark.encode())
         status = None if exceeded else process.returncode
-        return CommandResult(status, exceeded, _tail(output, KEPT_BYTES), _tail(errors, _ERROR_BYTES))
+        return CommandResult(status, exceeded, _tail(output, KEPT_BYTES), _tail(errors, _ERROR_BYTES), processor_s)
 
 
 def _wait(
@@ -121,17 +134,19 @@ def _wait(
         poll_s = min(2 * poll_s, _LONGEST_POLL_S)
 
 
-def _end(process: subprocess.Popen[bytes], mark: bytes) -> None:
+def _end(process: subprocess.Popen[bytes], mark: bytes) -> float:
     # The process is not reaped yet, so the number of its group cannot have passed to another one.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
     for _ in range(_MOST_ROUNDS):
         if not (left := [*_marked(mark)]):
-            return
+            break
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _marked(mark: bytes) -> Iterator[int]:

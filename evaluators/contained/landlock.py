@@ -19,17 +19,28 @@ _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | _IOCTL_DEV
 _NET = 0b11  # bind and connect by TCP
 _SCOPED = 0b11  # abstract unix sockets, signals to processes outside
 
+_CONNECT_TCP = 1 << 1
+
 _VERSION = 1
-_PATH_BENEATH = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
 
 WRITES_SINCE = 3
 """First ABI that also controls truncation, so that it covers every way to change a file."""
+
+NETWORK_SINCE = 4
+"""First ABI that controls TCP."""
 
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"  # the layout of packed structures; Python 3.14 and later require it
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class _NetPort(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("port", ctypes.c_uint64))
 
 
 def abi() -> int:
@@ -44,12 +55,18 @@ def handled(version: int) -> tuple[int, int, int]:
     files |= _REFER if version >= 2 else 0
     files |= TRUNCATE if version >= WRITES_SINCE else 0
     files |= _IOCTL_DEV if version >= 5 else 0
-    return files, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0
+    return files, _NET if version >= NETWORK_SINCE else 0, _SCOPED if version >= 6 else 0
 
 
-def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> None:
-    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths."""
+def restrict(version: int, allowed: dict[str, int], only: int | None = None, port: int | None = None) -> None:
+    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths.
+
+    ``port`` is one that they may connect to by TCP, on any machine.
+    """
     rules = ruleset(version, allowed, only)
+    if port is not None and version >= NETWORK_SINCE:
+        rule = _NetPort(_CONNECT_TCP, port)
+        call("landlock_add_rule", rules, _NET_PORT, ctypes.addressof(rule))
     enforce(rules)
     os.close(rules)
 
@@ -60,7 +77,7 @@ def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> i
     ``only`` are rights on files to forbid instead of everything.
     """
     files, net, scoped = handled(version) if only is None else (only, 0, 0)
-    words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
+    words = [files, net, scoped][: 1 if version < NETWORK_SINCE else 2 if version < 6 else 3]
     attributes = (ctypes.c_uint64 * len(words))(*words)
     rules = call("landlock_create_ruleset", ctypes.addressof(attributes), ctypes.sizeof(attributes))
     for path, rights in allowed.items():

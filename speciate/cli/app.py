@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "candidates": ("candidates", "List, show and compare the candidates of a run."),
     "tournaments": ("tournaments", "Tournaments: which policy is better, and whether the difference could be chance."),
     "campaigns": ("campaigns", "Campaigns: many problems, one budget, spent where a new target is likeliest."),
+    "engines": ("engines", "Run engines of others in tournaments: OpenEvolve, ShinkaEvolve, GEPA, or your own."),
     "webhooks": ("webhooks", "Send unlocks, ends of runs and alarms to HTTP endpoints."),
     "secrets": ("maintenance", "Re-encrypt stored secrets: policy keys and webhook secrets."),
     "tokens": ("tokens", "Create, list and revoke API tokens of a project."),

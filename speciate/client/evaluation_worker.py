@@ -14,7 +14,7 @@ from uuid import UUID
 
 from speciate.client.sync.client import Client
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.domain.errors import InvalidInputError, SpeciateError, UnavailableError
+from speciate.domain.errors import InvalidInputError, PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
 T = TypeVar("T")
@@ -138,14 +138,15 @@ class EvaluationWorker:
 
     def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
         left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - idle_since)
-        leases = self._retried(
+        leases = retried(
             lambda: self.client.evaluations.acquire(
                 problem=self.problem,
                 run=self.run,
                 capabilities=self.capabilities,
                 wait_s=min(self.wait_s, max(0.0, left)),
                 lease_s=self.lease_s,
-            )
+            ),
+            self.stopping,
         )
         if not leases:
             return None
@@ -200,21 +201,11 @@ class EvaluationWorker:
         """Submit a result; None if the worker stops before the service is available."""
         body = {"id": str(candidate.id), "lease": str(candidate.lease), **result}
         try:
-            results = self._retried(lambda: self.client.evaluations.submit_all([body]))
+            results = retried(lambda: self.client.evaluations.submit_all([body]), self.stopping)
         except InvalidInputError as error:  # a reward that is not finite, feedback that is too long
             body |= {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
-            results = self._retried(lambda: self.client.evaluations.submit_all([body]))
+            results = retried(lambda: self.client.evaluations.submit_all([body]), self.stopping)
         return results[0] if results else None
-
-    def _retried(self, call: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | None:
-        delay_s = 0.5
-        while True:
-            try:
-                return call()
-            except UnavailableError:
-                if self.stopping.wait(delay_s):
-                    return None
-                delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
     def _beat(self) -> None:
         while not self.stopping.wait(self.lease_s / 3):
@@ -226,6 +217,23 @@ class EvaluationWorker:
             leases = [*self._held.values()]
         with suppress(UnavailableError):  # the next beat tries again, or the leases lapse
             self.client.evaluations.renew(leases, lease_s=lease_s)
+
+
+def retried(call: Callable[[], T], stopping: threading.Event) -> T | None:
+    """Call the service, again while it is unavailable; None if ``stopping`` is set before.
+
+    A policy that is unavailable is another matter: its error is raised.
+    """
+    delay_s = 0.5
+    while True:
+        try:
+            return call()
+        except PolicyUnavailableError:
+            raise
+        except UnavailableError:
+            if stopping.wait(delay_s):
+                return None
+            delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
 
 def _finite(value: float | None) -> float | None:

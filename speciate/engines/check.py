@@ -1,0 +1,112 @@
+"""Test whether an engine keeps the contract, without a service and without a model."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+from speciate.domain.errors import BudgetSpentError
+from speciate.engines.contain import LEFT_RUNNING
+from speciate.engines.installation import Engine
+from speciate.engines.launch import run_engine
+from speciate.engines.relay import GRACE_S, Relay
+from speciate.schema.engines import EngineEvaluation, EngineSession, ModelAnswer
+
+_BUDGET: Final = 8
+_KILL_AT: Final = 2
+_EVALUATION_S: Final = 0.2
+_PROGRAM: Final = "# EVOLVE-BLOCK-START\ndef value():\n    return {}\n# EVOLVE-BLOCK-END\n"
+_ANSWER: Final = "<NAME>\nnext\n</NAME>\n<DESCRIPTION>\nNext.\n</DESCRIPTION>\n<CODE>\n```python\n{}```\n</CODE>"
+_VALUE: Final = re.compile(r"return (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule of the contract."""
+
+    rule: str
+    passed: bool
+    remedy: str
+
+
+@dataclass
+class ToyService:
+    """A problem whose score is the number that a program returns, and a model that counts up."""
+
+    programs: list[str] = field(default_factory=list)
+    asked: int = 0
+    _results: dict[str, EngineEvaluation] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def complete(self, _: UUID, messages: Sequence[Mapping[str, str]], *, n: int = 1) -> ModelAnswer:
+        with self._lock:
+            self.asked += n
+            texts = tuple(_ANSWER.format(_PROGRAM.format(self.asked - index)) for index in range(n))
+        return ModelAnswer(
+            completions=texts, prompt_tokens=sum(len(m["content"]) for m in messages), completion_tokens=9
+        )
+
+    def evaluate(self, _: UUID, program: str, *, key: str = "") -> EngineEvaluation:
+        time.sleep(_EVALUATION_S)
+        with self._lock:
+            if key not in self._results:
+                if len(self.programs) >= _BUDGET:
+                    raise BudgetSpentError("The budget of the check is spent.")
+                self.programs.append(program)
+                found = _VALUE.search(program)
+                score = float(found[1]) / 100 if found else 0.0
+                left = _BUDGET - len(self.programs)
+                self._results[key] = EngineEvaluation(
+                    number=len(self.programs), score=score, rewards={"value": score}, evaluations_left=left
+                )
+            return self._results[key]
+
+
+def check(name: str, engine: Engine, limit_s: float) -> list[Check]:
+    """Run an engine on a toy problem, kill it, start it again, and return what it keeps of the contract."""
+    service = ToyService()
+    with tempfile.TemporaryDirectory(prefix="speciate-check-", ignore_cleanup_errors=True) as folder:
+        for kill_at in (_KILL_AT, _BUDGET + 1):
+            before = len(service.programs)
+            with Relay(service, toy_session(name, service)) as relay:
+                ended, tail = run_engine(
+                    engine, toy_session(name, service), Path(folder), relay, limit_s,
+                    lambda: relay.overdue or len(service.programs) >= kill_at,  # noqa: B023  # within the loop
+                )  # fmt: skip
+    whole = all("def value()" in program and _compiles(program) for program in service.programs)
+    output = f"Its output ends with: {tail or 'nothing'}"
+    return [
+        Check("It asks the evaluator", before > 0, f'POST {{"program": "…"}} to SPECIATE_EVALUATOR_URL. {output}'),
+        Check("It sends whole programs", whole and before > 0, "Apply a change to its program before you send it."),
+        Check("It goes on after it was killed", len(service.programs) > before > 0,
+              "Started again with the same files, it must evaluate further programs: keep state in `output` only."),
+        Check("It ends by itself", ended.status is not None,
+              f"End within {GRACE_S:g} s of the first answer with status 410. Here it {ended.exceeded}."),
+        Check("It ends with exit code 0", ended.status == 0, output),
+        Check("It leaves no processes", LEFT_RUNNING not in tail, "Wait for all processes that it starts."),
+    ]  # fmt: skip
+
+
+def toy_session(name: str, service: ToyService) -> EngineSession:
+    return EngineSession(
+        id=uuid4(), run_id=UUID(int=1), attempt=1, lease_until=datetime.now(UTC) + timedelta(hours=1), engine=name,
+        engine_options={}, seed=1, evaluations=_BUDGET, evaluations_left=_BUDGET - len(service.programs), tokens=None,
+        model="toy", problem="toy@1", title="Toy", description="Return the largest number.", language="python",
+        seed_program=_PROGRAM.format(0), objectives={"value": {"low": 0.0, "high": 1.0}},
+    )  # fmt: skip
+
+
+def _compiles(program: str) -> bool:
+    try:
+        compile(program, "program", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Lease runs that wait for an engine, and run it on each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from speciate.client import Client
+from speciate.client.evaluation_worker import retried
+from speciate.domain.errors import ConflictError, UnavailableError
+from speciate.engines.installation import Engine
+from speciate.engines.launch import run_engine
+from speciate.engines.relay import GRACE_S, Relay
+from speciate.schema.engines import EngineOutcome, EngineSession
+from speciate.subprocesses import CommandResult
+
+_WAIT_S: Final = 5.0
+
+Report = Callable[[EngineSession, EngineOutcome, str], None]
+
+
+@dataclass
+class EngineRunner:
+    """Runs engines on runs that wait for them, until it is stopped or none waits."""
+
+    client: Client
+    engines: Mapping[str, Engine]
+    """Those that this machine can start, by name."""
+    folder: Path
+    """Folder of the runs' folders."""
+    tournament: str | None = None
+    run: str | None = None
+    slots: int = 1
+    """Engines at the same time."""
+    limit_s: float = 14_400.0
+    """Longest duration of one attempt."""
+    idle_s: float | None = None
+    """Seconds without a run after which it ends; None for no end."""
+    lease_s: float = 60.0
+    report: Report = lambda *_: None
+    """Receives what became of each session."""
+    stopping: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def run_until_idle(self) -> None:
+        """Run engines; raises a ``SpeciateError`` if the service refuses the requests of this runner."""
+        with ThreadPoolExecutor(self.slots, thread_name_prefix="engine") as pool:
+            slots = [pool.submit(self._serve) for _ in range(self.slots)]
+            wait(slots, return_when=FIRST_EXCEPTION)
+            if any(slot.done() and slot.exception() for slot in slots):
+                self.stopping.set()
+        for slot in slots:
+            slot.result()
+
+    def _serve(self) -> None:
+        versions = {name: engine.version for name, engine in self.engines.items() if engine.version}
+        acquire = partial(
+            self.client.engines.acquire, engines=self.engines, tournament=self.tournament, run=self.run,
+            versions=versions, lease_s=self.lease_s,
+        )  # fmt: skip
+        idle_since = time.monotonic()
+        while not self.stopping.is_set():
+            left = _WAIT_S if self.idle_s is None else max(self.idle_s - (time.monotonic() - idle_since), 0.0)
+            session = retried(partial(acquire, wait_s=min(_WAIT_S, left)), self.stopping)
+            if session is not None:
+                self._run(session)
+                idle_since = time.monotonic()
+            elif left == 0:
+                return
+
+    def _run(self, session: EngineSession) -> None:
+        folder = self.folder / str(session.run_id)[-12:]  # short: paths of sockets have at most 107 characters
+        lost: list[str] = []
+        renewed_at = time.monotonic()
+
+        def must_end() -> bool:
+            nonlocal renewed_at
+            if time.monotonic() - renewed_at > self.lease_s / 3:
+                renewed_at = time.monotonic()
+                lost.extend(self._renew(session))
+            return bool(lost) or relay.overdue or self.stopping.is_set()
+
+        with Relay(self.client.engines, session) as relay:
+            ended, tail = run_engine(self.engines[session.engine], session, folder, relay, self.limit_s, must_end)
+        outcome, reason = (EngineOutcome.LAPSED, lost[0]) if lost else self._outcome(ended, tail, relay)
+        if not lost:
+            end = partial(self.client.engines.end, processor_s=ended.processor_s, refused=relay.refused)
+            with suppress(ConflictError):  # the run was cancelled meanwhile
+                retried(lambda: end(session.id, outcome, reason), self.stopping)
+        self.report(session, outcome, reason)
+
+    def _outcome(self, ended: CommandResult, tail: str, relay: Relay) -> tuple[EngineOutcome, str]:
+        if relay.overdue:
+            return EngineOutcome.FINISHED, f"It was ended {GRACE_S:g} s after its budget was spent."
+        if ended.status is None:
+            released = self.stopping.is_set()
+            return EngineOutcome.RELEASED if released else EngineOutcome.FAILED, f"It {ended.exceeded}."
+        if ended.status == 0 or relay.spent:
+            return EngineOutcome.FINISHED, ""
+        return EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {tail or 'no output'}"
+
+    def _renew(self, session: EngineSession) -> list[str]:
+        """Renew the lease; return why the engine must stop, if it must."""
+        try:
+            lease = self.client.engines.renew(session.id, lease_s=self.lease_s)
+        except UnavailableError:  # the next renewal tries again, or the lease lapses
+            return []
+        except ConflictError as error:
+            return [str(error)]
+        return [] if lease.lease_until is not None else [lease.reason or "The lease is lost."]
