@@ -63,17 +63,22 @@ def check_(
     name: Annotated[str, typer.Argument(metavar="ENGINE", help="Name of the engine.")],
     command: Command = None,
     readable: Readable = None,
-    limit: Annotated[float, typer.Option(min=1, help="Seconds for each of its two attempts.")] = 120.0,
+    limit_s: Annotated[float, typer.Option("--limit", min=1, help="Seconds for each of its two attempts.")] = 120.0,
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Test an engine on a toy problem, without a service: it runs, is killed, and starts again.
 
     The exit code is 1 if it breaks a rule.
     """
     (engine,) = _engines([name], command, readable, data_dir).values()
-    rules = check(name, engine, limit)
-    rows = [("yes" if rule.passed else "NO", rule.rule, "" if rule.passed else rule.remedy) for rule in rules]
-    output.print_table(("passed", "rule", "remedy"), rows)
+    rules = check(name, engine, limit_s)
+    output.print_records(
+        rules,
+        ("passed", "rule", "remedy"),
+        lambda rule: ("yes" if rule.passed else "NO", rule.rule, "" if rule.passed else rule.remedy),
+        as_json=as_json,
+    )
     if not all(rule.passed for rule in rules):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -97,11 +102,14 @@ def run_(
     tournament: Annotated[str | None, typer.Option("--tournament", help="Limit to a tournament.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Limit to a run: id or name.")] = None,
     slots: Annotated[int, typer.Option(min=1, max=64, help="Engines at the same time.")] = 1,
-    limit: Annotated[float, typer.Option(min=1, help="Seconds of one attempt; then the run has failed.")] = 14_400.0,
+    limit_s: Annotated[
+        float, typer.Option("--limit", min=1, help="Seconds of one attempt; then the run has failed.")
+    ] = 14_400.0,
     idle: Annotated[
         float | None, typer.Option(min=0, help="End after this many seconds without a run.", show_default="never")
     ] = None,
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run engines on the runs of tournaments that wait for them.
 
@@ -116,7 +124,8 @@ def run_(
     with client(ctx) as service:
         run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
         folder = load_settings(data_dir=data_dir).data_dir / "engines" / "runs"
-        runner = EngineRunner(service, engines, folder, tournament, run, slots, limit, idle, report=_print)
+        report = _print_json if as_json else _print
+        runner = EngineRunner(service, engines, folder, tournament, run, slots, limit_s, idle, report=report)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stopping.set())
         output.print_note(f"Running {', '.join(engines)}. Ctrl-C stops and gives unfinished runs back.")
@@ -142,3 +151,7 @@ def _engines(
 def _print(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
     what = f"{session.engine} on {session.problem}, seed {session.seed}, run {session.run_id}"
     output.print_line(f"{what}: {outcome.value}{f': {reason}' if reason else ''}")
+
+
+def _print_json(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
+    output.print_json({"run": session.run_id, "engine": session.engine, "outcome": outcome, "reason": reason})

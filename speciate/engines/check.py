@@ -42,6 +42,8 @@ class ToyService:
     """A problem whose score is the number that a program returns, and a model that counts up."""
 
     programs: list[str] = field(default_factory=list)
+    sessions: set[UUID] = field(default_factory=set)
+    """Those that sent programs."""
     asked: int = 0
     _results: dict[str, EngineEvaluation] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,13 +56,14 @@ class ToyService:
             completions=texts, prompt_tokens=sum(len(m["content"]) for m in messages), completion_tokens=9
         )
 
-    def evaluate(self, _: UUID, program: str, *, key: str = "") -> EngineEvaluation:
+    def evaluate(self, session: UUID, program: str, *, key: str = "") -> EngineEvaluation:
         time.sleep(_EVALUATION_S)
         with self._lock:
             if key not in self._results:
                 if len(self.programs) >= _BUDGET:
                     raise BudgetSpentError("The budget of the check is spent.")
                 self.programs.append(program)
+                self.sessions.add(session)
                 found = _VALUE.search(program)
                 score = float(found[1]) / 100 if found else 0.0
                 left = _BUDGET - len(self.programs)
@@ -75,18 +78,19 @@ def check(name: str, engine: Engine, limit_s: float) -> list[Check]:
     service = ToyService()
     with tempfile.TemporaryDirectory(prefix="speciate-check-", ignore_cleanup_errors=True) as folder:
         for kill_at in (_KILL_AT, _BUDGET + 1):
-            before = len(service.programs)
-            with Relay(service, toy_session(name, service)) as relay:
+            session = toy_session(name, service)
+            with Relay(service, session) as relay:
                 ended, tail = run_engine(
-                    engine, toy_session(name, service), Path(folder), relay, limit_s,
+                    engine, session, Path(folder), relay, limit_s,
                     lambda: relay.overdue or len(service.programs) >= kill_at,  # noqa: B023  # within the loop
                 )  # fmt: skip
     whole = all("def value()" in program and _compiles(program) for program in service.programs)
+    asked = bool(service.programs)
     output = f"Its output ends with: {tail or 'nothing'}"
     return [
-        Check("It asks the evaluator", before > 0, f'POST {{"program": "…"}} to SPECIATE_EVALUATOR_URL. {output}'),
-        Check("It sends whole programs", whole and before > 0, "Apply a change to its program before you send it."),
-        Check("It goes on after it was killed", len(service.programs) > before > 0,
+        Check("It asks the evaluator", asked, f'POST {{"program": "…"}} to SPECIATE_EVALUATOR_URL. {output}'),
+        Check("It sends whole programs", whole and asked, "Apply a change to its program before you send it."),
+        Check("It goes on after it was killed", session.id in service.sessions,
               "Started again with the same files, it must evaluate further programs: keep state in `output` only."),
         Check("It ends by itself", ended.status is not None,
               f"End within {GRACE_S:g} s of the first answer with status 410. Here it {ended.exceeded}."),

@@ -49,7 +49,13 @@ SILENT = {
     ("mcp",),
     ("docs",),
 }
-SILENT |= {("problems", "schema"), ("models", "get"), ("models", "remove"), ("policies", "export")}
+SILENT |= {
+    ("engines", "install"),
+    ("problems", "schema"),
+    ("models", "get"),
+    ("models", "remove"),
+    ("policies", "export"),
+}
 """Commands without --json: they write JSON Lines, or write or remove files, or run a service."""
 
 
