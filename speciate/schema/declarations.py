@@ -81,7 +81,9 @@ class TournamentRun(Record):
     tokens: int | None = None
     """The same in tokens."""
     score: float | None = None
-    """Best score of the run."""
+    """Best score of the run; of a noisy problem the mean of its evaluations after the end."""
+    score_margin: float | None = None
+    """Half the width of its 95 % interval; None without noise."""
     spent_evaluations: int | None = None
     spent_tokens: int | None = None
     evaluated: int | None = None

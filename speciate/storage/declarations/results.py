@@ -72,8 +72,8 @@ class TournamentResults(Store):
         bundle.write(file, declared, self._versions(record), runs, key)
 
     def _planned(self, record: TournamentRecord) -> Iterator[sa.Row[Any]]:
-        last = 0
-        while rows := self._rows(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}):
+        last, width = 0, len(Results.columns(record.declaration))
+        while rows := self._rows(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK, "width": width}):
             yield from rows
             last = rows[-1].ord
 
@@ -82,7 +82,7 @@ class TournamentResults(Store):
         """Return the results of all ended runs."""
         schedule = record.schedule
         results, axes = Results.empty(schedule), plan_axes(schedule)
-        keys = {"id": record.id, "now": record.revision}
+        keys = {"id": record.id, "now": record.revision, "width": len(Results.columns(record.declaration))}
         with reading(self._engine) as connection:
             parts = [
                 connection.execute(SQL.ended, {**keys, "first": first, "most": _CHUNK}).one()
@@ -139,6 +139,7 @@ def _cell(value: float) -> str:
 
 def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:
     numbers = dict(zip(RUN_NUMBERS, row.numbers or (), strict=False))
+    numbers |= {"score_margin": row.numbers[-1]} if row.numbers else {}
     return TournamentRun.model_validate(
         row._asdict()
         | {

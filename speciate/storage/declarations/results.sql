@@ -2,16 +2,19 @@
 -- The numbers have the server's binary format: a header before each array, the length before each number.
 SELECT array_agg(problem) AS problems, array_agg(seed) AS seeds,
   array_agg(entrant) AS entrants, array_agg(state) AS states,
-  string_agg(array_send(numbers), ''::bytea) AS numbers
+  string_agg(array_send({numbers}), ''::bytea) AS numbers
 FROM tournament_runs
 WHERE tournament_id = :id AND revision <= :now AND ord > :first AND ord <= :first + :most
+
+-- numbers: The numbers of a run; runs of earlier versions lack the last ones.
+numbers || array_fill('NaN'::float8, ARRAY[greatest(:width - cardinality(numbers), 0)])
 
 -- reasons: Why runs have no result.
 SELECT problem, seed, entrant, state, reason FROM tournament_runs
 WHERE tournament_id = :id AND revision <= :now AND state <> 'completed'
 
 -- runs: The next planned runs with their results.
-SELECT ord, problem, seed, entrant, run_id, state, reason, numbers FROM tournament_runs
+SELECT ord, problem, seed, entrant, run_id, state, reason, {numbers} AS numbers FROM tournament_runs
 WHERE tournament_id = :id AND ord > :last ORDER BY ord LIMIT :limit
 
 -- problems: What a report says of its problems.

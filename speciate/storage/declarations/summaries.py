@@ -62,13 +62,17 @@ def _summaries(
     declared, runs = record.declaration, {"runs": [row.run_id for row in rows]}
     candidates, rollouts = (_by_run(connection.execute(query, runs)) for query in (SQL.candidates, SQL.rollouts))
     problems = connection.execute(SQL.objectives, {"id": record.id, **versions_by_name(row.problem for row in rows)})
-    spaces = {each.name: RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)) for each in problems}
+    spaces = {
+        each.name: (RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)), each.weights)
+        for each in problems
+    }
     summaries = []
     for row in rows:
         positions = {name: i for i, name in enumerate(declared.entrant(row.entrant).policy_names)}
-        answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], positions)
+        space, weights = spaces[row.problem]
+        answers = _answers(candidates.get(row.run_id, ()), space, positions)
         completions = _completions(rollouts.get(row.run_id, ()), positions)
-        numbers = _numbers(declared, row, answers, completions)
+        numbers = _numbers(declared, row, answers, completions, final_score(row.final, space, weights))
         values = [value if np.isfinite(value) else "NaN" for value in numbers.tolist()]  # JSON has no NaN
         summaries.append({"ord": row.ord, "state": row.state, "reason": row.reason, "numbers": values})
     return summaries
@@ -117,7 +121,24 @@ def _column(rows: Sequence[sa.Row[Any]], value: Callable[[sa.Row[Any]], Any], ki
     return np.array([value(row) for row in rows], dtype=kind)
 
 
-def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completions: Completions) -> FloatArray:
+def final_score(final: Mapping[str, Any], space: RewardSpace, weights: Mapping[str, float] | None) -> dict[str, float]:
+    """Return score and margin of the run of a noisy problem, from its evaluations after the end; else nothing.
+
+    The margin of a weighted sum is that of objectives whose errors add up.
+    """
+    if not final.get("mean"):
+        return {}
+    vector = np.array(space.weight_vector(weights) or np.eye(1, len(space.selected))[0])
+    feasible = space.violation([final["mean"]])[0] == 0
+    value = float(space.normalise([final["mean"]])[0] @ vector) if feasible else 0.0
+    shares = dict(zip(space.names, np.divide(final["margin"], space.widths[: len(final["margin"])]), strict=False))
+    margin = float(np.dot(vector, [shares.get(objective.name, np.nan) for objective in space.selected]))
+    return {"score": max(value, 0.0), "score_margin": margin}
+
+
+def _numbers(
+    declared: Tournament, row: sa.Row[Any], answers: Answers, completions: Completions, final: Mapping[str, float]
+) -> FloatArray:
     """Return the numbers of a run in the order of ``Results.fill``; sampled ones are reproducible by the run's seed."""
     numbers = quality(answers, budgets(declared)) | {
         "reached": float(row.hit is not None),
@@ -129,12 +150,15 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
         "evaluated": row.evaluated,
         "failed": row.failed,
         "duplicates": row.duplicates,
+        "score_margin": np.nan,
+        **final,
     }
     most = max(len(entrant.policy_names) for entrant in declared.entrants)
     positions = np.full((most, len(POLICY_NUMBERS)), np.nan)
     for i in range(len(declared.entrant(row.entrant).policy_names)):
         positions[i] = health(answers, completions, i)
-    return np.concatenate([[numbers[name] for name in RUN_NUMBERS], numbers["best_by"], positions.ravel()])
+    own = [numbers[name] for name in RUN_NUMBERS]
+    return np.concatenate([own, numbers["best_by"], positions.ravel(), [numbers["score_margin"]]])
 
 
 def versions_by_name(names: Iterable[str]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 -- ended: The next ended runs without a summary, with the confirmed claim to the target; to the unlock target if :target
 -- is NULL.
 SELECT r.ord, r.run_id, r.entrant, r.problem, p.state, p.reason, p.evaluations, p.tokens, p.cost, p.evaluated, p.failed,
-  p.duplicates, c.evaluations AS hit, c.tokens AS hit_tokens
+  p.duplicates, p.final, c.evaluations AS hit, c.tokens AS hit_tokens
 FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
   LEFT JOIN claims c ON c.run_id = r.run_id AND c.state = 'confirmed'
     AND CASE WHEN cast(:target AS text) IS NULL THEN c.unlock ELSE c.target = :target END
@@ -20,8 +20,9 @@ SELECT o.run_id, a.slug || '@' || a.version AS policy, o.completion_tokens AS to
 FROM rollouts o JOIN policies a ON a.id = o.policy_id
 WHERE o.run_id = ANY(:runs) AND o.role IN ('propose', 'mutate') ORDER BY o.run_id, o.batch, o.ord
 
--- objectives: Objectives of problems.
-SELECT slug || '@' || version AS name, definition -> 'objectives' AS objectives FROM problems
+-- objectives: Objectives and weights of problems.
+SELECT slug || '@' || version AS name, definition -> 'objectives' AS objectives,
+  definition -> 'weights' AS weights FROM problems
 WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)
   AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)
 

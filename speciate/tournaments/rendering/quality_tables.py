@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
-from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Profile
+from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, NoisyScore, Profile
 from speciate.tournaments.report.models import Report
 
 _SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # factors in the table; the figure shows all
@@ -24,6 +24,25 @@ def draws(report: Report) -> Section:
         " in the standings; not tested."
     ) + withheld(each for draw in report.draws for each in (*draw.pass_at, *draw.best_at))
     return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
+
+
+def noisy(report: Report) -> Section:
+    scores = {(each.problem, each.entrant): each for each in report.noisy}
+    entrants = report.matrix.entrants
+    rows = tuple(
+        (problem, *(_noisy(scores.get((problem, entrant))) for entrant in entrants))
+        for problem in dict.fromkeys(each.problem for each in report.noisy)
+    )
+    note = (
+        "Mean over runs (n) of the best program's score in evaluations after the end, which did not select it; ±: 95 %"
+        " interval by the noise of these evaluations, not by the differences between runs."
+    )
+    columns = ("problem", *(f">{name}" for name in entrants))
+    return Section("noisy", "Best scores on noisy problems", note if rows else "", columns, rows)
+
+
+def _noisy(score: NoisyScore | None) -> str:
+    return "–" if score is None else f"{score.score:.3g} ± {score.margin:.2g} n={score.runs}"
 
 
 def profiles(report: Report) -> Section:

@@ -37,6 +37,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         _nulls(report),
         _sets(report),
         quality_tables.draws(report),
+        quality_tables.noisy(report),
         _matrix(report),
         _only(report),
         _reached(report),

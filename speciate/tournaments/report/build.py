@@ -11,7 +11,7 @@ from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
-from speciate.tournaments.report.measures import Cost, Execution, Pairwise, Strength
+from speciate.tournaments.report.measures import Cost, Execution, NoisyScore, Pairwise, Strength
 from speciate.tournaments.report.methods import compare_groups
 from speciate.tournaments.report.models import (
     Amendment,
@@ -106,6 +106,7 @@ def make_report(
         missing=_missing_runs(schedule, decided),
         draws=draws(schedule, decided, resamples),
         profiles=profiles(schedule, decided),
+        noisy=_noisy(schedule, decided),
         qualities=qualities(schedule, decided, resamples),
         health=policy_health,
         entropy_fits=entropy_fits(policy_health, policies),
@@ -171,6 +172,24 @@ def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:
         )
         for i, entrant in enumerate(schedule.declared.entrants)
     )
+
+
+def _noisy(schedule: Schedule, results: Results) -> tuple[NoisyScore, ...]:
+    measured = results.ended & np.isfinite(results.score_margin)
+    scores = []
+    for p, e in np.argwhere(measured.any(axis=1)):
+        at = p, measured[p, :, e], e
+        margin = np.linalg.norm(results.score_margin[at]) / measured[p, :, e].sum()
+        scores.append(
+            NoisyScore(
+                problem=schedule.problems[p],
+                entrant=schedule.declared.entrants[e].name,
+                score=float(results.score[at].mean()),
+                margin=float(margin),
+                runs=int(measured[p, :, e].sum()),
+            )
+        )
+    return tuple(scores)
 
 
 def _missing_runs(schedule: Schedule, results: Results) -> tuple[MissingRun, ...]:

@@ -68,6 +68,17 @@ class Quality(ReportModel):
     """The same with all other candidates at 0: frequent failure can look like diversity."""
 
 
+class NoisyScore(ReportModel):
+    """What an entrant's runs of a noisy problem reached: the mean of their scores after the end."""
+
+    problem: str
+    entrant: str
+    score: float
+    margin: float
+    """Half the width of its 95 % interval, by the noise of evaluations; runs differ besides."""
+    runs: int
+
+
 class PolicyHealth(ReportModel):
     """Health of a policy within one entrant; means over problems of means over runs."""
 

@@ -13,6 +13,7 @@ from speciate.tournaments.report.measures import (
     EntropyFit,
     Estimate,
     Execution,
+    NoisyScore,
     Pairwise,
     PolicyHealth,
     Profile,
@@ -267,6 +268,7 @@ class Report(ReportModel):
     """Laws of the best score."""
     pairwise: tuple[Pairwise, ...]
     strengths: tuple[Strength, ...]
+    noisy: tuple[NoisyScore, ...] = ()
     qualities: tuple[Quality, ...] = ()
     health: tuple[PolicyHealth, ...] = ()
     entropy_fits: tuple[EntropyFit, ...] = ()

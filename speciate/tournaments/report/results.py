@@ -34,7 +34,7 @@ class Results:
     tokens: FloatArray
     """Tokens until the target, or until the run ended."""
     score: FloatArray
-    """Best score of the run, higher is better."""
+    """Best score of the run, higher is better; of a noisy problem the mean of its evaluations after the end."""
     spent_evaluations: FloatArray
     """Evaluations of the whole run."""
     spent_tokens: FloatArray
@@ -57,6 +57,8 @@ class Results:
     """Best score so far at ``run_summary.budgets``, shape (…, n_budgets)."""
     by_policy: FloatArray
     """``POLICY_NUMBERS`` of the entrant's policies, shape (…, n_policies, len(POLICY_NUMBERS))."""
+    score_margin: FloatArray
+    """Half the width of the score's 95 % interval; NaN without noise."""
     reasons: dict[tuple[int, int, int], str] = field(default_factory=dict)
     """Reasons of missing runs, by (problem, seed, entrant) index."""
 
@@ -72,6 +74,7 @@ class Results:
             **numbers,
             best_by=np.zeros((*shape, len(budgets(schedule.declared)))),
             by_policy=np.full((*shape, policies, len(POLICY_NUMBERS)), np.nan),
+            score_margin=np.full(shape, np.nan),
         )
 
     @staticmethod
@@ -80,18 +83,18 @@ class Results:
         policies = max(len(entrant.policy_names) for entrant in declared.entrants)
         best_by = (f"best_by_{budget:.0f}" for budget in budgets(declared))
         by_policy = (f"policy_{i}_{name}" for i in range(policies) for name in POLICY_NUMBERS)
-        return (*RUN_NUMBERS, *best_by, *by_policy)
+        return (*RUN_NUMBERS, *best_by, *by_policy, "score_margin")
 
     def fill(self, at: tuple[NDArray[np.int64] | slice, ...], states: ArrayLike, numbers: FloatArray) -> None:
         """Write ended runs in place, ``at`` their (problem, seed, entrant) indices, or slices that hold one run.
 
-        A row of ``numbers`` holds ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
-        ``speciate.storage.declarations.summaries``.
+        A row of ``numbers`` holds ``RUN_NUMBERS``, then ``best_by``, ``by_policy`` flattened and ``score_margin``, as
+        stored by ``speciate.storage.declarations.summaries``.
         """
         self.state[at] = states
         for i, name in enumerate(RUN_NUMBERS):
             getattr(self, name)[at] = numbers[:, i]
-        rest = numbers[:, len(RUN_NUMBERS) :]
+        rest, self.score_margin[at] = numbers[:, len(RUN_NUMBERS) : -1], numbers[:, -1]
         width = self.best_by.shape[-1]
         self.best_by[at] = rest[:, :width]
         self.by_policy[at] = rest[:, width:].reshape(-1, *self.by_policy.shape[-2:])

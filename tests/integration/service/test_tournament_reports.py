@@ -13,9 +13,11 @@ import pytest
 from speciate.storage.declarations.results import TournamentResults
 from speciate.tournaments.bundle import verify
 from speciate.tournaments.rendering.html import page
+from tests.conformance.test_noisy_runs import NoisyToy
+from tests.integration.service import tournament_lab
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import BAD, GOOD, body, declare, fair, play, report_of, rows_of
-from tests.support.runs import toy_policy
+from tests.support.runs import toy_policy, toy_problem
 from tests.unit.tournaments.bundles import files_of
 
 __all__ = ["fair"]
@@ -146,6 +148,46 @@ def test_unrecorded_runs_are_summarized_again(fair: Lab) -> None:
         json.loads(TournamentResults(fair.stores.engine).report(fair.stores.tournaments.get("first")).model_dump_json())
         == report
     )
+
+
+def test_scores_of_noisy_problems_are_those_after_the_end(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tournament_lab, "ToyEvaluator", lambda: NoisyToy(0.5))
+    fair.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "toy-b", "stochastic": True}))
+    declare(fair, budget={"evaluations": 14})
+    play(fair)
+    lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
+    for line in lines:
+        noisy = line["problem"] == "toy-b@2"
+        assert (line["score_margin"] is not None) == noisy
+        if noisy:
+            best = fair.api.get(f"/v1/runs/{line['run_id']}").json()["best"]
+            # The weights are equal, and y is minimized.
+            assert line["score"] == pytest.approx((best["rewards"]["x"] + 10 - best["rewards"]["y"]) / 20)
+            assert line["score_margin"] == pytest.approx(sum(best["margin"].values()) / 20)
+    report = report_of(fair)
+    assert [(each["problem"], each["entrant"], each["runs"]) for each in report["noisy"]] == [
+        ("toy-b@2", "bad", 2),
+        ("toy-b@2", "good", 2),
+    ]
+    good = [line for line in lines if (line["problem"], line["entrant"]) == ("toy-b@2", "good")]
+    assert report["noisy"][1]["score"] == pytest.approx(np.mean([line["score"] for line in good]))
+    margin = np.sqrt(np.sum([line["score_margin"] ** 2 for line in good])) / 2
+    assert report["noisy"][1]["margin"] == pytest.approx(margin)
+    shown = f"{report['noisy'][1]['score']:.3g} ± {margin:.2g} n=2"
+    assert shown in page(fair.stores.tournaments.results.report(fair.stores.tournaments.get("first")))
+    assert shown in fair.api.get("/tournaments/first?tab=problems").text
+
+
+def test_runs_summarized_by_an_earlier_version_are_read(fair: Lab) -> None:
+    declare(fair)
+    play(fair)
+    report = report_of(fair)
+    with fair.stores.engine.begin() as connection:
+        trimmed = "UPDATE tournament_runs SET numbers = trim_array(numbers, 1) WHERE mod(ord, 2) = 0"
+        connection.exec_driver_sql(trimmed)
+    results = TournamentResults(fair.stores.engine)
+    assert json.loads(results.report(fair.stores.tournaments.get("first")).model_dump_json()) == report
+    assert verify(BytesIO(fair.api.get("/v1/tournaments/first/bundle").content)).passed
 
 
 def test_bundle_verifies_without_the_service_and_names_what_was_changed(fair: Lab) -> None:

@@ -48,7 +48,7 @@ def _rows(schedule: Schedule, results: Results) -> Any:
     for number, run in enumerate(schedule.plan(), 1):
         at = tuple(axis[name] for axis, name in zip(axes, run, strict=True))
         numbers = [float(getattr(results, name)[at]) for name in RUN_NUMBERS]
-        numbers += [*results.best_by[at], *results.by_policy[at].ravel()]
+        numbers += [*results.best_by[at], *results.by_policy[at].ravel(), results.score_margin[at]]
         state = "planned" if results.state[at] == PENDING else "completed"
         yield number, *run, "", state, "", *("" if math.isnan(n) else repr(float(n)) for n in numbers)
 

@@ -90,7 +90,7 @@ FORGED: dict[str, tuple[dict[str, bytes], str, str]] = {
     "a number too many": (
         _edited("runs.csv", "completed,,", "completed,,1.0,"),
         "plan",
-        "line 2: 38 cells: expected 37",
+        "line 2: 39 cells: expected 38",
     ),
     "no report": ({**files_of(BUNDLE), "report.json": b"[" * 10_000}, "report", "recursion limit exceeded"),
 }

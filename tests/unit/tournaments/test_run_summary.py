@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
 from speciate.storage.declarations.summaries import _answers as read_answers
+from speciate.storage.declarations.summaries import final_score
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS, Answers, Completions, budgets, health, quality
 from speciate.tournaments.statistics.estimators import spread
 from tests.unit.tournaments.synthetic import schedule_of
@@ -141,3 +142,23 @@ def test_health_uses_the_policys_own_completions() -> None:
 def test_budgets_reach_from_one_evaluation_to_all(evaluations: int, count: int) -> None:
     found = budgets(schedule_of(1, 1, 2, budget={"evaluations": evaluations}).declared)
     assert (found[0], found[-1], len(found)) == (1, evaluations, count)
+
+
+def test_final_score_is_on_the_scale_of_scores_and_its_errors_add_up() -> None:
+    space = RewardSpace(
+        (
+            Objective(name="x", range=(0.0, 10.0)),
+            Objective(name="y", direction=Direction.MINIMIZE, range=(0.0, 4.0)),
+            Objective(
+                name="size", role=ObjectiveRole.CONSTRAINT, range=(0.0, 1.0), limit=0.5, direction=Direction.MINIMIZE
+            ),
+        )
+    )
+    final = {"mean": [5.0, 1.0, 0.1], "margin": [1.0, 0.2, 0.3]}
+    assert final_score(final, space, None) == pytest.approx({"score": 0.5, "score_margin": 0.1})
+    weighted = final_score(final, space, {"x": 1.0, "y": 3.0})
+    assert weighted == pytest.approx({"score": 0.25 * 0.5 + 0.75 * 0.75, "score_margin": 0.25 * 0.1 + 0.75 * 0.05})
+    assert final_score({**final, "mean": [5.0, 1.0, 0.6]}, space, None)["score"] == 0.0
+    once = final_score({"mean": [5.0, 1.0, 0.1], "margin": []}, space, None)
+    assert (once["score"], math.isnan(once["score_margin"])) == (0.5, True)
+    assert final_score({}, space, None) == {}
