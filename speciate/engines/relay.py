@@ -157,7 +157,7 @@ class Relay:
 
     def _evaluate(self, body: bytes) -> dict[str, Any]:
         sent = _Program.model_validate_json(body)
-        key = f"{self._session.run_id}:{sent.id or uuid4()}"
+        key = sent.id or str(uuid4())
         result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
         self.spent |= result.evaluations_left == 0
         return result.model_dump(mode="json", exclude={"pending"})
