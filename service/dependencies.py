@@ -62,9 +62,9 @@ class AppState:
 
     def add_problem(self, problem: Problem, stores: Stores, *, check: bool) -> tuple[ProblemVersion, bool]:
         """Store a problem; with ``check`` a worker scores the seed program of a new version first. Blocks."""
-        if check and not stores.catalog.has_problem(problem):
-            self.seed_checks.require(problem)
-        return stores.catalog.add_problem(problem)
+        note = self.seed_checks.require(problem) if check and not stores.catalog.has_problem(problem) else ""
+        version, new = stores.catalog.add_problem(problem)
+        return version.model_copy(update={"note": note}), new
 
 
 def app_state_of(request: Request) -> AppState:

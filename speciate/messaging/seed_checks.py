@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from kombu.exceptions import OperationalError as BrokerError
 
+from speciate.domain.candidate import Evaluation
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, missing_capabilities
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
 from speciate.domain.known_languages import LANGUAGE_PROGRAMS
@@ -23,6 +24,7 @@ from speciate.messaging.client_library import redis
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Queue
+from speciate.runs.seed_noise import noise_advice
 from speciate.runs.silent_failure import describe_seed_failure
 from speciate.schema.runs import WorkerProcess
 
@@ -36,6 +38,8 @@ _POLL_S: Final = 2
 """Seconds of one blocking read; less than the timeout of the socket."""
 _MARGIN_S: Final = 2.0
 """Seconds that a worker keeps for its own overhead."""
+_NOISE_S: Final = 4.0
+"""Most time of the evaluations that measure noise, in seconds."""
 _PASS_ON_S: Final = 0.2
 _MAX_TEXT: Final = 20_000
 _MAX_CHECKS: Final = 3
@@ -60,8 +64,8 @@ class SeedChecks:
     """Longest wait for a result, in seconds."""
     _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MAX_CHECKS))
 
-    def require(self, problem: Problem) -> None:
-        """Wait until a worker has scored the seed program of a problem. Blocks.
+    def require(self, problem: Problem) -> str:
+        """Wait until a worker has scored the seed program of a problem, and return its advice on noise. Blocks.
 
         A problem without one passes, and one without sandboxed evaluation.
 
@@ -70,7 +74,7 @@ class SeedChecks:
             UnavailableError: No worker evaluates candidates, none has a result in time, or Redis does not respond.
         """
         if not problem.seed_program or problem.cascade[0].external:
-            return
+            return ""
         if not self._slots.acquire(blocking=False):
             raise UnavailableError(
                 f"this process already waits for {_MAX_CHECKS} seed programs.", remedy=f"Try again soon, or {_SKIP}."
@@ -86,6 +90,7 @@ class SeedChecks:
             raise UnavailableError(str(reason), remedy=f"Start another evaluate worker, or {_SKIP}.")
         if (failure := result.get("failure")) is not None:
             raise SeedFailsError(f"{failure}\nCorrect the problem and add it again, or {_SKIP}.")
+        return str(result.get("noise") or "")
 
     def perform(
         self, key: str, evaluator: EvaluatorClient, *, worker: str = "", can: Callable[[Problem], bool] = lambda _: True
@@ -113,6 +118,8 @@ class SeedChecks:
             late = evaluation.failure is not None and evaluation.failure.reason == "batch_deadline"
             text = describe_seed_failure(problem, evaluation)
             result = {"unavailable": self._late(problem)} if late else {"failure": text and text[:_MAX_TEXT]}
+            if not late and text is None:
+                result["noise"] = _noise(problem, evaluation, evaluator)
         self._answer(key, result)
 
     def _answer(self, key: str, result: dict[str, str | None]) -> None:
@@ -179,6 +186,17 @@ class SeedChecks:
         late = f"no worker scored the seed program within {self.limit_s:.0f} s: all are busy, or scoring takes longer."
         what = "install its packages" if problem.requirements else "pull its image" if problem.image else ""
         return f"{late} A worker may still {what}, which happens once: add the problem again soon." if what else late
+
+
+def _noise(problem: Problem, first: Evaluation, evaluator: EvaluatorClient) -> str:
+    """Return advice by two more evaluations, one with the seed of the first; empty if they are slow or fail."""
+    if 2 * first.wall_s > _NOISE_S or problem.external_stage is not None:
+        return ""
+    try:
+        again = evaluator.evaluate(problem, [problem.seed_program] * 2, seeds=[0, 1], timeout_s=2 * _NOISE_S)
+    except EvaluatorUnavailableError:
+        return ""
+    return "" if any(each.rewards is None for each in again) else noise_advice(problem, (first, *again))
 
 
 def _result_key(key: str) -> str:

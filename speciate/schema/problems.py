@@ -37,6 +37,8 @@ class ProblemVersion(HideableRecord):
     evaluator_digest: str
     created_at: datetime
     definition: Problem
+    note: str = ""
+    """What the check of the seed program found about noise; only in the answer to the submission."""
 
 
 class ProblemSet(Record):

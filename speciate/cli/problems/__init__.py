@@ -129,6 +129,8 @@ def add(
                         error.args = (with_own_names(str(error), definition, path),)
                     raise
             output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}", as_json=as_json)
+            if version.note:
+                output.print_note(version.note)
             if not new:
                 _note_unchanged(service, version)
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
+from speciate.runs.seed_noise import deviations, noise_advice, varying
 
 DEFAULT_REPEATS: Final = 4
 _SECONDS: Final = 30.0
@@ -30,11 +30,6 @@ class NoiseCheck:
     """The evaluation of an empty program."""
 
     @property
-    def deviations(self) -> tuple[float, ...]:
-        """Standard deviations of the rewards, shape (d,)."""
-        return tuple(map(statistics.stdev, zip(*(each.rewards or () for each in self.evaluations), strict=True)))
-
-    @property
     def failed(self) -> int:
         return sum(each.rewards is None for each in self.evaluations)
 
@@ -48,7 +43,7 @@ class NoiseCheck:
         return {
             "evaluations": len(self.evaluations),
             "failed": self.failed,
-            "deviations": None if self.failed else dict(zip(names, self.deviations, strict=True)),
+            "deviations": None if self.failed else dict(zip(names, deviations(self.evaluations), strict=True)),
             "same_seed_differs": self.by_machine,
             "wall_s": [each.wall_s for each in self.evaluations],
             "cpu_s": [each.cpu_s for each in self.evaluations],
@@ -63,14 +58,10 @@ class NoiseCheck:
         if self.failed:
             output.print_line(f"warning: {self.failed} of {count} evaluations of the seed program failed.")
             return
-        varying = [
-            (objective, deviation)
-            for objective, deviation in zip(problem.objectives, self.deviations, strict=True)
-            if deviation > 0
-        ]
-        for objective, deviation in varying:
-            output.print_line(f"{objective.name} varies by {_size(objective, deviation)} in {count} evaluations.")
-        if varying:
+        measured = varying(problem, self.evaluations)
+        for objective, size in measured:
+            output.print_line(f"{objective.name} varies by {size} in {count} evaluations.")
+        if measured:
             seeds = "also with the same seed, so that the machine or fresh random numbers are part of it"
             output.print_line(f"They differ {seeds if self.by_machine else 'by their seeds alone'}.")
         output.print_line(
@@ -81,22 +72,8 @@ class NoiseCheck:
         if self.idle.rewards is not None:
             scores = dict(zip(problem.space.names, self.idle.rewards, strict=True))
             output.print_line(f"warning: an empty program is no failure, it scores {output.format_rewards(scores)}.")
-        self._show_advice(problem, [objective for objective, _ in varying])
-
-    def _show_advice(self, problem: Problem, varying: Sequence[Objective]) -> None:
-        declared = {o.name for o, noisy in zip(problem.objectives, problem.noisy, strict=True) if noisy}
-        missing = [objective.name for objective in varying if objective.name not in declared and objective.aim]
-        if missing:
-            output.print_line(
-                f"warning: the problem does not declare that {' and '.join(missing)} varies, so that a lucky evaluation"
-                " would be the best program. Add `stochastic = true` to the problem or to the objective: runs then"
-                " evaluate good programs again."
-            )
-        elif declared and not varying:
-            output.print_line(
-                f"note: the problem declares that {' and '.join(sorted(declared))} varies, and {len(self.evaluations)}"
-                " evaluations of the seed program agree."
-            )
+        if advice := noise_advice(problem, self.evaluations):
+            output.print_line(advice)
 
 
 def measure_noise(problem: Problem, first: Evaluation, repeats: int | None, evaluate: Evaluate) -> NoiseCheck | None:
@@ -115,12 +92,6 @@ def measure_noise(problem: Problem, first: Evaluation, repeats: int | None, eval
     again = evaluate(problem, [0, *range(1, repeats)])
     (idle,) = evaluate(problem.model_copy(update={"seed_program": "\n"}), [0])
     return NoiseCheck((first, *again), idle)
-
-
-def _size(objective: Objective, deviation: float) -> str:
-    low, high = objective.range
-    share = "" if objective.estimated else f", {100 * deviation / (high - low):.2g} % of its range"
-    return f"{short_number(deviation, 3)} (standard deviation{share})"
 
 
 def _spread(seconds: Sequence[float]) -> str:

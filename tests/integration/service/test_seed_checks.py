@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from speciate.ports.work import Queue
 from speciate.problems.template import example
 from speciate.schema.runs import WorkerProcess
 from speciate.storage.stores import Stores
+from tests.conformance.test_noisy_runs import NoisyToy
 from tests.integration.service.conftest import Api, refused
 from tests.support.runs import ToyEvaluator, toy_problem
 
@@ -75,10 +78,38 @@ def add(api: Api, problem: Problem) -> Any:
 def test_a_problem_is_stored_after_its_seed_program_is_scored(api: Api, worker: FakeWorker, stores: Stores) -> None:
     first = add(api, SCORED)
     assert first.status_code == 201, first.text
-    assert worker.evaluator.evaluated == [SCORED.seed_program]
+    assert worker.evaluator.evaluated == [SCORED.seed_program] * 3  # two of them measure noise
+    assert first.json()["note"] == ""
     assert list(stores.redis.scan_iter(PREFIX + "*")) == []
     again = add(api, SCORED)
     assert (again.status_code, len(worker.performed)) == (200, 1)  # an existing version is not scored again
+
+
+def test_noise_that_is_not_declared_is_told_with_figures(api: Api, worker: FakeWorker) -> None:
+    worker.evaluator = NoisyToy(0.5)
+    note = add(api, SCORED).json()["note"]
+    assert re.match(r"warning: x varies by \S+ \(standard deviation, .* % of its range\) and y varies by", note)
+    assert "Add `stochastic = true`" in note
+    assert worker.evaluator.seeds[SCORED.seed_program] == [0, 0, 1]
+    assert add(api, SCORED).json()["note"] == api.get("/v1/problems/toy").json()["note"] == ""
+    declared = SCORED.model_copy(update={"stochastic": True})
+    assert add(api, declared).json()["note"] == ""
+    worker.evaluator = ToyEvaluator()
+    calm = add(api, declared.model_copy(update={"title": "Calm"})).json()["note"]
+    assert calm == "note: the problem declares that x and y vary, and 3 evaluations of the seed program agree."
+
+
+def test_slow_and_failing_repetitions_tell_nothing(api: Api, worker: FakeWorker) -> None:
+    class Slow(ToyEvaluator):
+        def evaluate(self, *args: Any, **options: Any) -> list[Evaluation]:
+            return [replace(each, wall_s=2.5) for each in super().evaluate(*args, **options)]
+
+    worker.evaluator = Slow()
+    assert add(api, SCORED).status_code == 201
+    assert len(worker.evaluator.evaluated) == 1
+    worker.evaluator = NoisyToy(0.5, breaking=[3])
+    again = add(api, SCORED.model_copy(update={"title": "At times"}))
+    assert (again.status_code, again.json()["note"]) == (201, "")
 
 
 def test_a_failing_seed_program_is_refused_with_the_reason(api: Api, worker: FakeWorker) -> None:
@@ -199,7 +230,7 @@ def test_a_request_passes_every_worker_until_one_has_the_language(stores: Stores
     checks.perform(key, evaluator, worker="a", can=lambda _: False)
     assert celery.sent == [key]
     checks.perform(key, evaluator, worker="b", can=lambda found: found.worker_capabilities == {"cobol"})
-    assert evaluator.evaluated == [problem.seed_program]
+    assert evaluator.evaluated == [problem.seed_program] * 3
     stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
     stores.redis.delete(f"{key}:result")
     for name in ("a", "b", "a"):

@@ -112,8 +112,10 @@ def test_bundled_problems_are_added_by_name_or_all(cli: Cli, service: FakeServic
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
-    service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}, 201))
-    assert cli("problems", "add", "circle-packing-26").lines == ["circle-packing-26@2  26 circles in the unit square"]
+    service.on("POST", "/v1/problems", say({**VERSION, "definition": definition, "note": "warning: noise"}, 201))
+    added = cli("problems", "add", "circle-packing-26")
+    assert added.lines == ["circle-packing-26@2  26 circles in the unit square"]
+    assert "warning: noise" in added.err
     assert service.requests[0].body == {"definition": definition, "check": True}
     cli("problems", "add", "circle-packing-26", "--no-check")
     assert service.requests.pop().body == {"definition": definition}
