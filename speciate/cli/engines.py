@@ -74,12 +74,10 @@ def check_(
     (engine,) = _engines([name], command, readable, data_dir).values()
     rules = check(name, engine, limit_s)
     output.print_records(
-        rules,
-        ("passed", "rule", "remedy"),
-        lambda rule: ("yes" if rule.passed else "NO", rule.rule, "" if rule.passed else rule.remedy),
+        rules, ("passed", "rule", "remedy"), lambda r: ("yes" if r["passed"] else "NO", r["rule"], r["remedy"]),
         as_json=as_json,
-    )
-    if not all(rule.passed for rule in rules):
+    )  # fmt: skip
+    if not all(rule["passed"] for rule in rules):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -118,13 +116,22 @@ def run_(
 
     Ctrl-C or SIGTERM gives unfinished runs back.
     """
+
+    def report(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
+        if as_json:
+            output.print_json(
+                {"run": str(session.run_id), "engine": session.engine, "outcome": outcome, "reason": reason}
+            )
+        else:
+            what = f"{session.engine} on {session.problem}, seed {session.seed}, run {session.run_id}"
+            output.print_line(f"{what}: {outcome}{reason and f': {reason}'}")
+
     engines = _engines(names, command, readable, data_dir, version)
     if missing := missing_containment():
         output.print_note(missing)
     with client(ctx) as service:
         run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
         folder = load_settings(data_dir=data_dir).data_dir / "engines" / "runs"
-        report = _print_json if as_json else _print
         runner = EngineRunner(service, engines, folder, tournament, run, slots, limit_s, idle, report=report)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stopping.set())
@@ -146,12 +153,3 @@ def _engines(
             f"{missing[0]} is not installed.", remedy=f"Run: speciate engines install {missing[0]}"
         )
     return {name: engine for name, engine in found.items() if engine is not None}
-
-
-def _print(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
-    what = f"{session.engine} on {session.problem}, seed {session.seed}, run {session.run_id}"
-    output.print_line(f"{what}: {outcome.value}{f': {reason}' if reason else ''}")
-
-
-def _print_json(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
-    output.print_json({"run": session.run_id, "engine": session.engine, "outcome": outcome, "reason": reason})

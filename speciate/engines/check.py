@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from speciate.domain.errors import BudgetSpentError
@@ -26,15 +26,6 @@ _EVALUATION_S: Final = 0.2
 _PROGRAM: Final = "# EVOLVE-BLOCK-START\ndef value():\n    return {}\n# EVOLVE-BLOCK-END\n"
 _ANSWER: Final = "<NAME>\nnext\n</NAME>\n<DESCRIPTION>\nNext.\n</DESCRIPTION>\n<CODE>\n```python\n{}```\n</CODE>"
 _VALUE: Final = re.compile(r"return (\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One rule of the contract."""
-
-    rule: str
-    passed: bool
-    remedy: str
 
 
 @dataclass
@@ -73,8 +64,10 @@ class ToyService:
             return self._results[key]
 
 
-def check(name: str, engine: Engine, limit_s: float) -> list[Check]:
-    """Run an engine on a toy problem, kill it, start it again, and return what it keeps of the contract."""
+def check(name: str, engine: Engine, limit_s: float) -> list[dict[str, Any]]:
+    """Run an engine on a toy problem, kill it, start it again, and return for each rule of the contract
+    whether it passed, with a remedy if not.
+    """
     service = ToyService()
     with tempfile.TemporaryDirectory(prefix="speciate-check-", ignore_cleanup_errors=True) as folder:
         for kill_at in (_KILL_AT, _BUDGET + 1):
@@ -87,16 +80,17 @@ def check(name: str, engine: Engine, limit_s: float) -> list[Check]:
     whole = all("def value()" in program and _compiles(program) for program in service.programs)
     asked = bool(service.programs)
     output = f"Its output ends with: {tail or 'nothing'}"
-    return [
-        Check("It asks the evaluator", asked, f'POST {{"program": "…"}} to SPECIATE_EVALUATOR_URL. {output}'),
-        Check("It sends whole programs", whole and asked, "Apply a change to its program before you send it."),
-        Check("It goes on after it was killed", session.id in service.sessions,
-              "Started again with the same files, it must evaluate further programs: keep state in `output` only."),
-        Check("It ends by itself", ended.status is not None,
-              f"End within {GRACE_S:g} s of the first answer with status 410. Here it {ended.exceeded}."),
-        Check("It ends with exit code 0", ended.status == 0, output),
-        Check("It leaves no processes", LEFT_RUNNING not in tail, "Wait for all processes that it starts."),
-    ]  # fmt: skip
+    rules = (
+        ("It asks the evaluator", asked, f'POST {{"program": "…"}} to SPECIATE_EVALUATOR_URL. {output}'),
+        ("It sends whole programs", whole and asked, "Apply a change to its program before you send it."),
+        ("It goes on after it was killed", session.id in service.sessions,
+         "Started again with the same files, it must evaluate further programs: keep state in `output` only."),
+        ("It ends by itself", ended.status is not None,
+         f"End within {GRACE_S:g} s of the first answer with status 410. Here it {ended.exceeded}."),
+        ("It ends with exit code 0", ended.status == 0, output),
+        ("It leaves no processes", LEFT_RUNNING not in tail, "Wait for all processes that it starts."),
+    )  # fmt: skip
+    return [{"rule": rule, "passed": passed, "remedy": "" if passed else remedy} for rule, passed, remedy in rules]
 
 
 def toy_session(name: str, service: ToyService) -> EngineSession:

@@ -23,14 +23,10 @@ _DATA_BYTES: Final = 8 << 30
 """Private memory of each process."""
 _PR_SET_PDEATHSIG: Final = 1
 _SYSTEM: Final = (
-    "/usr /lib /lib64 /bin /sbin /opt /proc /sys/devices/system /etc/ld.so.cache /etc/alternatives /etc/localtime"
+    "/usr /lib /lib64 /bin /sbin /proc /sys/devices/system /etc/ld.so.cache /etc/alternatives /etc/localtime"
     " /etc/ssl /etc/ca-certificates /etc/pki /etc/passwd /etc/group /etc/hosts /etc/nsswitch.conf /etc/mime.types"
     " /dev/zero /dev/random /dev/urandom"
 )
-
-
-class _StoppedError(Exception):
-    """The runner ends the engine, or has ended itself."""
 
 
 def main(order: dict[str, Any]) -> int:
@@ -44,10 +40,10 @@ def main(order: dict[str, Any]) -> int:
     if child == 0:
         _enter(order)
     code: int = 128 + signal.SIGTERM
-    with suppress(_StoppedError):
-        signal.signal(signal.SIGTERM, _stop)
+    with suppress(SystemExit):  # the runner ends the engine, or has ended itself
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         if os.getppid() != order["parent"]:
-            raise _StoppedError
+            sys.exit()
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is not None and ended.si_pid != child:
             os.waitpid(ended.si_pid, 0)  # an orphan
         if ended is not None:
@@ -59,10 +55,6 @@ def main(order: dict[str, Any]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sweep(child, (0.0, 0))
     return code
-
-
-def _stop(*_: object) -> NoReturn:
-    raise _StoppedError
 
 
 def _enter(order: dict[str, Any]) -> NoReturn:

