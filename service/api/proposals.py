@@ -22,7 +22,6 @@ from speciate.domain.guidance import MAX_ADVICE_CHARS
 from speciate.domain.policy import EXTERNAL
 from speciate.domain.values import Value
 from speciate.domain.visibility import require_visible
-from speciate.policies import can_advise
 from speciate.ports.work import WeightedPolicy
 from speciate.runs.external_proposals import check_hint
 from speciate.schema.base import Page
@@ -118,7 +117,7 @@ def hint(run_id: RunId, body: HintRequest, stores: StoresDep, principal: Princip
 
     Prompts for changes show it as often as its success justifies, beside the advice that the run writes itself.
     """
-    check_hint(stores.work.context(run_id), can_advise)
+    check_hint(stores.work.context(run_id))
     number, commit = stores.proposals.hint(run_id, body.text, author=principal.name)
     stores.signals.committed(commit)
     return AdviceRecord(number=number, author=principal.name, text=body.text, judged=0, won=0, lives=True)

@@ -18,7 +18,7 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.domain.seeds import SeedRequest
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
-from speciate.policies import asks_singly, can_advise
+from speciate.policies import asks_singly
 from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit
 from speciate.runs import estimate
@@ -115,7 +115,6 @@ def _prepared(body: RunSubmission, stores: Stores, idempotency_key: str | None =
         labels=body.part(Labels),
         idempotency_key=idempotency_key,
         request_digest=body.digest,
-        can_advise=can_advise,
         seeds=body.part(SeedRequest),
     )
 

@@ -1,8 +1,10 @@
-"""Types of arrays. A process that does not compute imports no numpy for them."""
+"""Types of arrays, and numpy, which is imported at its first use: a process that does not compute imports none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from speciate.domain.lazy import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,4 +14,7 @@ if TYPE_CHECKING:
     IntArray = NDArray[np.int64]
     BoolArray = NDArray[np.bool_]
 else:
+    np = LazyModule("numpy")
     FloatArray = IntArray = BoolArray = Any
+
+__all__ = ["BoolArray", "FloatArray", "IntArray", "np"]

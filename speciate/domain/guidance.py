@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from speciate.domain.arrays import np
 from speciate.domain.documented import Flag
-from speciate.domain.lazy import LazyModule
 from speciate.domain.values import Value
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = LazyModule("numpy")
 
 NO_ADVICE: Final = 0
 """Number of the empty piece, which is always among the candidates of a draw."""

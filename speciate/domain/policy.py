@@ -235,9 +235,9 @@ class Policy(Value):
         return self.codec is None and self.kind not in WITHOUT_MODEL
 
     @property
-    def writes_text(self) -> bool:
-        """True if it answers in free text: it chats, and no codec restricts it to programs."""
-        return self.codec is None and self.prompt_format is PromptFormat.CHAT
+    def can_advise(self) -> bool:
+        """True if it can write advice: it chats, and answers any prompt in free text."""
+        return self.reads_prompts and not self.is_external and self.prompt_format is PromptFormat.CHAT
 
     def answers_for(self, role: PolicyRole) -> int:
         """Return the answers per completion: a policy with a codec changes one candidate at a time."""

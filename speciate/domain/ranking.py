@@ -11,22 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from speciate.domain.arrays import FloatArray
+from speciate.domain.arrays import FloatArray, IntArray, np
 from speciate.domain.candidate import Repeat
-from speciate.domain.lazy import LazyModule
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.reward import RewardSpace, rounded
 from speciate.domain.rule import Rule, Shortfall, parse_rule
 from speciate.domain.target import Target, TargetSet
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = LazyModule("numpy")
 
 _LEAN: Final = 1e-3
 """Weight of the sum beside a maximum, so that a dominated vector never equals the one that dominates it."""
@@ -149,7 +142,7 @@ class Ranking:
         columns = self._merits(np.array(rewards, dtype=np.float64), np.array(met))
         return [Merit(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def _merits(self, rewards: FloatArray, met: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    def _merits(self, rewards: FloatArray, met: IntArray) -> tuple[FloatArray | IntArray, ...]:
         """Return the fields of ``Merit`` as columns; each row depends on itself alone, to the last bit."""
         points = self.space.normalise(rewards)
         gaps = 1.0 - points

@@ -11,17 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from speciate.domain.arrays import FloatArray
-from speciate.domain.lazy import LazyModule
+from speciate.domain.arrays import BoolArray, FloatArray, IntArray, np
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = LazyModule("numpy")
 
 # Penalty of infeasible vectors, in ranges: large enough for feasible rewards far below a range that was declared too
 # narrow, and small enough that float64 still resolves different violations.
@@ -154,7 +146,7 @@ def rounded(rewards: Sequence[Sequence[float]] | Sequence[float] | FloatArray) -
     return compared
 
 
-def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
+def pareto_front(points: FloatArray) -> BoolArray:
     """Return the mask of the nondominated points, shape (n,), of points of shape (n, k), where higher is better.
 
     Equal points are all in it.
@@ -169,7 +161,7 @@ def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
     return front
 
 
-def large_front(points: FloatArray) -> NDArray[np.int64]:
+def large_front(points: FloatArray) -> IntArray:
     """Return the rows of the distinct nondominated points, ascending; of equal points the first.
 
     For 1e5 and more points, of which few are on the front: a few strong points drop nearly all of them first.
@@ -191,7 +183,7 @@ def large_front(points: FloatArray) -> NDArray[np.int64]:
     return np.sort(rows[pareto_front(points[rows])])
 
 
-def extended_front(front: FloatArray, more: FloatArray) -> NDArray[np.int64]:
+def extended_front(front: FloatArray, more: FloatArray) -> IntArray:
     """Return the rows of ``large_front`` of a front, shape (m, k), followed by further points, shape (n, k).
 
     For n far below m it takes a small part of the time.

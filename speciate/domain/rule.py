@@ -18,17 +18,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from speciate.domain.arrays import FloatArray
+from speciate.domain.arrays import FloatArray, np
 from speciate.domain.errors import RuleError
-from speciate.domain.lazy import LazyModule
 from speciate.domain.numbers import distinct_numbers
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = LazyModule("numpy")
 
 # Each compares two numbers, or an array with a number.
 _OPERATORS: Final[dict[str, Callable[[Any, float], Any]]] = {

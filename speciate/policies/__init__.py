@@ -39,11 +39,6 @@ def takes_key(policy: Policy) -> bool:
     return policy.kind in KINDS and policy_kind(policy.kind).takes_key
 
 
-def can_advise(policy: Policy) -> bool:
-    """Return True if a policy can write advice: it answers in free text, and its kind reads prompts."""
-    return policy.writes_text and policy.kind in KINDS and policy_kind(policy.kind).reads_prompts
-
-
 def is_immediate(policy: Policy) -> bool:
     """Return True if a policy answers in milliseconds without an endpoint."""
     return policy.kind in KINDS and policy_kind(policy.kind).immediate

@@ -37,6 +37,4 @@ class ExternalPolicy:
         return "external needs no endpoint: its runs wait for proposals"
 
 
-KIND: Final = PolicyKind(
-    ExternalPolicy, ExternalOptions, "an agent or a person that sends programs to runs", reads_prompts=False
-)
+KIND: Final = PolicyKind(ExternalPolicy, ExternalOptions, "an agent or a person that sends programs to runs")

@@ -63,6 +63,5 @@ KIND: Final = PolicyKind(
     PolishOptions,
     "a numerical optimizer of the numbers in programs, without a model",
     fields=ANSWERS,
-    reads_prompts=False,
     immediate=True,
 )

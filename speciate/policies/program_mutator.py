@@ -47,6 +47,5 @@ KIND: Final = PolicyKind(
     ProgramMutatorOptions,
     "random edits of programs, without a model and an endpoint",
     fields=ANSWERS,
-    reads_prompts=False,
     immediate=True,
 )

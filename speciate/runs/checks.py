@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from speciate.domain.budget import Budget
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.learning import MIN_GROUP, Learning
-from speciate.domain.policy import Policy, PolicyRole, PromptStyle
+from speciate.domain.policy import PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec
@@ -19,17 +19,8 @@ from speciate.schema.policies import Ensembles, PolicyVersion, RunPolicies, Weig
 from speciate.schema.problems import ProblemVersion
 from speciate.search.strategies import build_strategy
 
-CanAdvise = Callable[[Policy], bool]
-"""Return True if a policy can write advice; kinds of policies differ."""
 
-
-def writes_text(policy: Policy) -> bool:
-    return policy.writes_text
-
-
-def check_run(
-    problem: ProblemVersion, policies: RunPolicies, spec: RunSpec, can_advise: CanAdvise = writes_text
-) -> None:
+def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> None:
     """Reject a run that cannot work.
 
     Raises:
@@ -40,7 +31,7 @@ def check_run(
     _check_ensembles(policies.ensembles, spec)
     _check_external(policies, spec)
     if spec.engine is not None:
-        _check_engine(policies, spec, can_advise)
+        _check_engine(policies, spec)
     if spec.keeps_tokens:
         _check_tokens(policies)
     if spec.learning is not None:
@@ -49,7 +40,7 @@ def check_run(
         _check_prices(policies)
     _check_end(policies, spec.budget)
     if spec.guidance is not None:
-        _check_guidance(problem.definition, _mutating(policies), can_advise)
+        _check_guidance(problem.definition, _mutating(policies))
     for version in _versions(policies):
         if version.definition.codec is not None:
             codec_of(version.definition.codec).prompt(problem.definition, answers=1)
@@ -80,14 +71,14 @@ def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
         raise InvalidInputError(f"guidance: policy {external} cannot write advice.")
 
 
-def _check_engine(policies: RunPolicies, spec: RunSpec, can_advise: CanAdvise) -> None:
+def _check_engine(policies: RunPolicies, spec: RunSpec) -> None:
     """The policy of an engine is the model that it asks: one that answers any prompt in words."""
     version, policy = policies.policy, policies.policy.definition
     if policies.mutator is not None or policies.ensembles:
         raise InvalidInputError(
             f"engine {spec.engine}: expected one policy, the model that it asks.", remedy="Leave the others out."
         )
-    if not can_advise(policy) or policy.answers_per_rollout > 1:
+    if not policy.can_advise or policy.answers_per_rollout > 1:
         raise InvalidInputError(
             f"engine {spec.engine}: policy {version.name} does not answer every prompt with one text.",
             remedy="Use a policy of a model server with prompt format 'chat' and one answer per completion.",
@@ -199,9 +190,9 @@ def _mutating(policies: RunPolicies) -> list[PolicyVersion]:
     return [member.version for member in policies.ensembles.get(role, ())] or [policies.mutator or policies.policy]
 
 
-def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_advise: CanAdvise) -> None:
+def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion]) -> None:
     for version in mutating:
-        if not can_advise(version.definition):
+        if not version.definition.can_advise:
             raise InvalidInputError(
                 f"guidance: policy {version.name} cannot write advice: expected a mutating policy without a codec,"
                 " with prompt format 'chat'."

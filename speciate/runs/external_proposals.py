@@ -25,7 +25,7 @@ from speciate.prompts.python_source import is_program
 from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
-from speciate.runs.checks import CanAdvise, check_advice_shown
+from speciate.runs.checks import check_advice_shown
 from speciate.runs.progress import RunChange
 from speciate.runs.prompting import Prompter, ShownPrompt
 from speciate.runs.stored_population import StoredPopulation
@@ -128,14 +128,14 @@ def _repair(context: RunContext, work: WorkStore, number: int) -> Selection | No
     return Selection(PolicyRole.MUTATE, member.island, (number,), member.parents[:1])
 
 
-def check_hint(context: RunContext, can_advise: CanAdvise) -> None:
+def check_hint(context: RunContext) -> None:
     """Reject hints to a run whose prompts cannot show them.
 
     Raises:
         InvalidInputError: No policy of the run reads prompts, or the problem's template omits the advice.
     """
     readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
-    if not any(policy.is_external or can_advise(policy) for policy in readers):
+    if not any(policy.is_external or policy.can_advise for policy in readers):
         names = ", ".join(policy.slug for policy in readers)
         raise InvalidInputError(
             f"run {context.run_id} takes no hints: {names} reads no prompts.",

@@ -9,7 +9,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.seeds import NO_SEEDS, SeedRequest
 from speciate.ports.runs import NewRun, RunStore
 from speciate.ports.work import CommitListener
-from speciate.runs.checks import CanAdvise, check_run, writes_text
+from speciate.runs.checks import check_run
 from speciate.runs.seeds import accepted_seeds, read_seeds, read_sources
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
@@ -25,7 +25,6 @@ def prepare_run(
     labels: Labels = NO_LABELS,
     idempotency_key: str | None = None,
     request_digest: str = "",
-    can_advise: CanAdvise = writes_text,
     seeds: SeedRequest = NO_SEEDS,
 ) -> NewRun:
     """Return a run to start. The arguments are those of ``check_run``, ``read_seeds`` and ``NewRun``.
@@ -35,7 +34,7 @@ def prepare_run(
         NotFoundError: A run to take seed programs from does not exist.
         ConflictError: A run to take seed programs from is not visible.
     """
-    check_run(problem, policies, spec, can_advise)
+    check_run(problem, policies, spec)
     return NewRun(
         problem,
         policies,

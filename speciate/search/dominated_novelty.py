@@ -42,8 +42,6 @@ class DominatedNovelty(Strategy):
     config: DominatedNoveltyConfig
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        if not candidates:
-            return ()
         table = view.elites(ISLAND)
         points = view.problem.space.normalise([candidate.vector for candidate in candidates])
         bids = trade_off_bids(view.problem, points)

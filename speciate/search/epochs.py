@@ -21,7 +21,7 @@ from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.problem import Problem
 from speciate.search.archive import concatenated, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import TARGET, is_clocked, weigh, weightings
-from speciate.search.islands import Rank, copies, island_of, island_weights
+from speciate.search.islands import Rank, copies, island_weights
 from speciate.search.strategy import EliteTable, Placement, PopulationView
 
 
@@ -89,7 +89,7 @@ class Resets:
         that no parent comes from a population about to be replaced.
         """
         if not self.due(view):
-            return island_of(view.batch, self.islands)
+            return view.batch % self.islands
         return max(range(self.islands), key=lambda i: (strength(view.problem, self.living(view.elites(i))), -i))
 
     def migrate(
@@ -99,7 +99,7 @@ class Resets:
 
         It gets their normalised rewards, shape (n, k), and the island's weighting, shape (k,).
         """
-        source = island_of(view.batch, self.islands)
+        source = view.batch % self.islands
         table, target = self.living(view.elites(source)), (source + 1) % self.islands
         if not len(table):
             return ()
@@ -118,13 +118,13 @@ class Resets:
         strongest, weakest = order[-1], order[: min(self.count, self.islands - 1)]
         all_elites, epoch = concatenated(tables), self.epoch(view.batch)
         strongest_rank = self.rank(tables[strongest])
+        names, _ = weightings(len(view.problem.space.selected), view.problem.weight_vector)
         placements: list[Placement] = []
         for island in weakest:
             founders = diverse_elites(view, all_elites, island_weights(view.problem, view.seed, island), self.founders)
             placements += copies(view, all_elites, island, founders, lambda score: ranked(score, epoch))
-            placements += copies(
-                view, records_of(view.problem, tables[island]), strongest, tables[island].numbers, strongest_rank
-            )
+            records = rows_of(tables[island], np.isin(tables[island].cells, names))
+            placements += copies(view, records, strongest, records.numbers, strongest_rank)
         return tuple(placements)
 
 
@@ -135,11 +135,6 @@ def strength(problem: Problem, table: EliteTable) -> float:
     points = problem.space.normalise(table.rewards)
     _, weights = weightings(points.shape[1], None)
     return float(weigh(points, weights).max(axis=0).mean())
-
-
-def records_of(problem: Problem, table: EliteTable) -> EliteTable:
-    names, _ = weightings(len(problem.space.selected), problem.weight_vector)
-    return rows_of(table, np.isin(table.cells, names))
 
 
 def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray, count: int) -> IntArray:

@@ -22,11 +22,6 @@ Rank = Callable[[float], float]
 _WEIGHTS_STREAM: Final = 0x1514A4D
 
 
-def island_of(batch: int, islands: int) -> int:
-    """Return the island of a batch: islands take turns, so that a batch reads one archive."""
-    return batch % islands
-
-
 def sends_migrants(batch: int, islands: int, interval: int) -> bool:
     """Return True for every ``interval``-th batch of an island, which sends migrants."""
     turn = batch // islands

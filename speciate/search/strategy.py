@@ -158,7 +158,6 @@ def first_selection(view: PopulationView, island: int) -> Selection:
 class Strategy(ABC):
     """Base of the search strategies, which hold their config and no other state."""
 
-    name: ClassVar[str]
     Config: ClassVar[type[StrategyConfig]]
     changes_programs: ClassVar[bool] = True
     """False if every candidate is written from scratch."""
@@ -177,7 +176,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
+        """Return the bids of new candidates: one at least, all of them with rewards. Draws no random numbers."""
 
     def living(self, table: EliteTable) -> EliteTable:
         """Return the elites of an island's archive that still compete (default all)."""

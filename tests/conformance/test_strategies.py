@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from speciate.search.strategies import STRATEGIES, build_strategy
 from speciate.search.strategy import Strategy
 from tests.support.strategies import StrategyConformance
@@ -96,8 +94,3 @@ class TestOneIslandByRandomScalarization(StrategyConformance):
 def test_every_strategy_is_tested() -> None:
     tested = {each.kind for each in StrategyConformance.__subclasses__()}
     assert tested == set(STRATEGIES)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_is_registered_under_its_name(name: str) -> None:
-    assert build_strategy(name, {}).name == name

@@ -61,16 +61,15 @@ class StrategyConformance(ABC):
             view.grant(place_candidates(strategy, view, batch))
             view.batch += 1
 
-    def test_it_has_a_name_and_a_documented_config(self) -> None:
-        """The name is set; the config has a default and a description for every option."""
+    def test_it_has_a_documented_config(self) -> None:
+        """The config has a default and a description for every option."""
         strategy = self.make_strategy()
-        assert strategy.name
         assert strategy.islands >= 1
         strategy.Config()
         assert attribute_docs(strategy.Config).keys() >= strategy.Config.model_fields.keys()
 
     def test_an_empty_population_is_valid(self) -> None:
-        """Without elites the strategy proposes or changes the seed program, and places nothing."""
+        """Without elites the strategy proposes or changes the seed program."""
         strategy = self.make_strategy()
         for problem in _problems():
             for seed_number in (None, 1):
@@ -78,7 +77,6 @@ class StrategyConformance(ABC):
                 for view.batch in range(2 * strategy.islands):
                     rng = np.random.default_rng(view.batch)
                     assert tuple(strategy.maintain(view, rng)) == ()
-                    assert tuple(strategy.place(view, [])) == ()
                     selection = strategy.select(view, rng)
                     assert set(selection.parents) <= {seed_number}
                     assert (selection.role is PolicyRole.PROPOSE) == (not selection.parents)
@@ -151,7 +149,7 @@ class StrategyConformance(ABC):
             stayed = [candidate for candidate in batch if candidate.number in view.numbers()]
             for size in (1, 3, _BATCH):
                 copies = [evaluated(99_000 + i, 0, c.program, c.rewards) for i, c in enumerate(stayed[:size])]
-                assert tuple(strategy.place(view, copies)) == ()
+                assert not copies or tuple(strategy.place(view, copies)) == ()
 
     def test_every_new_specialist_stays(self) -> None:
         """A candidate that is best by far at one objective gets a cell although it is worst at every other."""

@@ -17,7 +17,6 @@ from service.dashboard.run_view import RunView
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.values import digest_of
-from speciate.policies import can_advise
 from speciate.runs.external_proposals import check_hint
 from speciate.schema.proposals import ProposalState, ProposedCandidate, ReceiptStatus
 
@@ -89,7 +88,7 @@ def hint(
     stores = dashboard.stores
     try:
         text = HintRequest(text=form.text("text")).text
-        check_hint(stores.work.context(run_id), can_advise)
+        check_hint(stores.work.context(run_id))
         _, commit = stores.proposals.hint(run_id, text, author=principal.name)
     except (SpeciateError, ValidationError) as error:
         return _form(request, dashboard, run_id, form.fields, form_errors(error))

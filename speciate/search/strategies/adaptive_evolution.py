@@ -50,7 +50,6 @@ class AdaptiveEvolutionConfig(DominatedNoveltyConfig):
 class AdaptiveEvolution(DominatedNovelty):
     """Changes the best program, polishes its numbers and covers trade-offs, by what each gains in the run."""
 
-    name: ClassVar[str] = "adaptive_evolution"
     Config: ClassVar[type[EvolutionConfig]] = AdaptiveEvolutionConfig
     config: AdaptiveEvolutionConfig
 

@@ -15,10 +15,6 @@ from speciate.search.strategy import Placement, PopulationView, Selection, Strat
 _ISLAND = 0
 
 
-class BestOfNConfig(StrategyConfig):
-    """Options of ``best_of_n``: none."""
-
-
 class BestOfN(Strategy):
     """Always proposes. Samples are independent, so n of them estimate pass@n and best@n without bias.
 
@@ -27,17 +23,13 @@ class BestOfN(Strategy):
     The archive records the best for every trade-off but is never selected from.
     """
 
-    name: ClassVar[str] = "best_of_n"
-    Config: ClassVar[type[StrategyConfig]] = BestOfNConfig
+    Config: ClassVar[type[StrategyConfig]] = StrategyConfig
     changes_programs: ClassVar[bool] = False
-    config: BestOfNConfig
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the base class's signature
         return Selection(PolicyRole.PROPOSE, _ISLAND)
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        if not candidates:
-            return ()
         points = view.problem.space.normalise([candidate.vector for candidate in candidates])
         bids = trade_off_bids(view.problem, points)
         return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))

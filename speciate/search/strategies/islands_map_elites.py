@@ -89,7 +89,6 @@ class IslandsMapElitesConfig(EvolutionConfig):
 class IslandsMapElites(Strategy):
     """Islands × (trade-off cells + feature cells), with migration around a ring and resets."""
 
-    name: ClassVar[str] = "islands_map_elites"
     Config: ClassVar[type[EvolutionConfig]] = IslandsMapElitesConfig
     config: IslandsMapElitesConfig
 

@@ -30,7 +30,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked
-from speciate.search.islands import by_island, island_weights
+from speciate.search.islands import by_island, island_weights, sends_migrants
 from speciate.search.selection import softmax
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
@@ -66,7 +66,6 @@ class MindEvolutionConfig(EvolutionConfig):
 class MindEvolution(Strategy):
     """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
 
-    name: ClassVar[str] = "mind_evolution"
     Config: ClassVar[type[EvolutionConfig]] = MindEvolutionConfig
     config: MindEvolutionConfig
 
@@ -118,8 +117,7 @@ class MindEvolution(Strategy):
         """Return the founders of reset islands, or the migrants of an island whose generation has ended."""
         if self._resets.due(view):
             return self._resets.reset(view)
-        turn = view.batch // self.islands
-        if self.islands == 1 or turn == 0 or turn % self.config.turns or not self.config.migrants:
+        if not self.config.migrants or not sends_migrants(view.batch, self.islands, self.config.turns):
             return ()
         return self._resets.migrate(
             view, lambda points, w: np.argsort(-(points @ w), kind="stable")[: self.config.migrants].tolist()

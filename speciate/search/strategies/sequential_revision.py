@@ -61,7 +61,6 @@ class SequentialRevisionConfig(StrategyConfig):
 class SequentialRevision(Strategy):
     """Parallel chains that revise their latest answer with its feedback, with restarts."""
 
-    name: ClassVar[str] = "sequential_revision"
     Config: ClassVar[type[StrategyConfig]] = SequentialRevisionConfig
     config: SequentialRevisionConfig
 

@@ -48,7 +48,6 @@ class VectorEvolutionConfig(DominatedNoveltyConfig):
 class VectorEvolution(DominatedNovelty):
     """One population that covers the trade-offs; parents by ε-lexicase and for poorly served weightings."""
 
-    name: ClassVar[str] = "vector_evolution"
     Config: ClassVar[type[EvolutionConfig]] = VectorEvolutionConfig
     config: VectorEvolutionConfig
 

@@ -19,7 +19,6 @@ from speciate.domain.guidance import NO_ADVICE, Advice, Gain, draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
-from speciate.policies import can_advise
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.checks import check_run
@@ -311,7 +310,7 @@ def _refusal(
     ensembles = {PolicyRole.PROPOSE: several} if more else {}
     try:
         policies = RunPolicies(several[0].version, mutator and _version(mutator), ensembles)
-        check_run(problem, policies, guided(), can_advise)
+        check_run(problem, policies, guided())
     except InvalidInputError as error:
         return str(error)
     return None
