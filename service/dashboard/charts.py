@@ -63,6 +63,7 @@ class Chart:
     layout: dict[str, Any]
     table: Table
     height: int = 20  # in rem
+    caption: str = ""  # shown beside the title, even where the note is folded
     link: str = ""  # URL of a point, with ``{}`` for its ``customdata``
     extents: Mapping[str, Extent] = field(default_factory=dict)  # of axes whose range is robust to outliers
 

@@ -134,7 +134,7 @@ def test_a_saved_page_contains_its_charts(browser: Browser, site: Site, tmp_path
 
 def test_a_printed_page_contains_its_charts_in_light_colours(browser: Browser, site: Site) -> None:
     with visiting(browser.new_context(color_scheme="dark"), site.url) as visitor:
-        visitor.go(f"/runs/{site.done}/population")
+        visitor.go(f"/runs/{site.done}")
         # Also charts that were never in view.
         expect(visitor.page.locator(".plot[data-drawn]:visible")).to_have_count(2)
         pdf = visitor.page.pdf(format="A4")

@@ -31,6 +31,7 @@ class Measure:
     value: str
     axis: str
     note: str
+    caption: str
     curve: Callable[[Population], Curve | None]
 
 
@@ -39,7 +40,9 @@ def best_of(objective: Objective) -> Measure:
         f"Best {objective.name} so far",
         f"best {objective.name}",
         objective.directed,
-        f"{better(objective)}.",
+        f"{better(objective)}. The best value of any feasible candidate so far: the run's best candidate, in the table"
+        " below, need not have it.",
+        "from any candidate",
         lambda run: run.best_curve(objective),
     )
 
@@ -50,6 +53,7 @@ HYPERVOLUME: Final = Measure(
     "hypervolume ↑",
     "The share of the declared ranges that some candidate dominates: higher is better. Values beyond a range count as"
     " its end; with three objectives or more it is estimated, to about 0.01.",
+    "of all candidates together",
     lambda run: run.hypervolume_curve,
 )
 
@@ -75,7 +79,7 @@ def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
         if len(curves) > 1:
             data += [{**_edge(rank, at, low), "legendgroup": name}]
             data += [{**_edge(rank, at, high), "legendgroup": name, "fill": "tonexty"}]
-        data.append({**_line(rank, label, f"{measure.value}: %{{y}}", at, mean), "legendgroup": name})
+        data.append({**_line(rank, label, f"{measure.value} {measure.caption}: %{{y}}", at, mean), "legendgroup": name})
     note = f"{measure.note} {_CHANCE}"
     if any(len(runs) > 1 for _, runs in groups):
         note += " A line is the mean over the runs of a group, its band reaches from the lowest to the highest."
@@ -83,7 +87,7 @@ def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
         note += f" Left out: {left_out} run{'s' * (left_out > 1)} without a feasible candidate."
     table = Table(("runs", "number of runs", "at evaluations", f"mean {measure.value}", "lowest", "highest"), rows)
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(measure.axis), "showlegend": True}
-    return Chart("curves", measure.title, note, data, layout, table, height=22)
+    return Chart("curves", measure.title, note, data, layout, table, height=22, caption=measure.caption)
 
 
 def compare_fronts_chart(

@@ -33,8 +33,8 @@ def progress_chart(
 ) -> Chart:
     """Draw the best value so far of each objective, in its unit, on an axis of its own.
 
-    Without a feasible candidate, the constraints are drawn. If rewards are noisy, the value of ``best`` after the end
-    of the run is drawn with its interval.
+    Without a feasible candidate, the constraints are drawn. The values of ``best`` are marked: those of one candidate,
+    and if rewards are noisy, with the interval after the end of the run.
     """
     problem = population.problem
     if len(problem.space.selected) > MAX_AXES:
@@ -47,7 +47,7 @@ def progress_chart(
     layout: dict[str, Any] = {"shapes": [], "annotations": [], "showlegend": False, "hovermode": "closest"}
     for rank, objective in enumerate(drawn):
         name = f"y{rank + 1}" if rank else "y"
-        traces = [*_progress_lines(population, objective, claims), *_final_value(population, objective, best)]
+        traces = [*_progress_lines(population, objective, claims), *_best_value(population, objective, best)]
         data += [{**trace, "yaxis": name} for trace in traces]
         lines = limit_lines(problem, objective, name)
         # Named beside the title: in a small chart, labels at the lines would be cut off or lie over the curve.
@@ -79,10 +79,18 @@ def progress_chart(
         " among all. Dashed lines are the targets beside the name; stars mark confirmed ones."
     )
     data = data if any(len(trace["x"]) for trace in data) else []
+    if best is not None:
+        note += " Diamonds are the values of the best candidate, which need not be best in each objective."
     if best is not None and best.margin:
-        note += " The point with a bar is the value of the best candidate from evaluations after the end."
+        note += " The bar is its interval from evaluations after the end."
     note += feasible_only(population)
-    return Chart("progress", "Progress", note, data, layout, table, _HEIGHTS[len(drawn)], population.link)
+    caption = (
+        "best of each objective, from any candidate; ◆\N{NO-BREAK SPACE}the best candidate"
+        if len(drawn) > 1 and best
+        else ""
+    )
+    height, link = _HEIGHTS[len(drawn)], population.link
+    return Chart("progress", "Progress", note, data, layout, table, height, caption, link)
 
 
 def _progress_lines(
@@ -92,7 +100,7 @@ def _progress_lines(
     columns = population.columns
     every = population.improvements(objective, population.feasible if population.feasible.any() else columns.scored)
     leading = population.improvements(objective, population.leading) if population.feasible.any() else every
-    template = hover("candidate %{customdata}", f"{objective.name}: %{{y:.6g}}", "at %{x} evaluations")
+    template = hover(f"best {objective.name} so far: %{{y:.6g}}", "candidate %{customdata}", "at %{x} evaluations")
     for steps, look in ((every, {"color": "--muted", "dash": "dot"}), (leading, {"color": SERIES[0], "width": 2})):
         if not steps or (steps == leading and look["color"] != SERIES[0]):
             continue
@@ -117,17 +125,17 @@ def _progress_lines(
         yield scatter("markers", at, values, template, marker=marker, cliponaxis=False, **more)
 
 
-def _final_value(
-    population: Population, objective: Objective, best: RankedCandidate | None
-) -> Iterator[dict[str, Any]]:
-    if best is None or not (margin := best.margin.get(objective.name)):
+def _best_value(population: Population, objective: Objective, best: RankedCandidate | None) -> Iterator[dict[str, Any]]:
+    if best is None or not len(population.columns):
         return
-    text = f"±{margin:.2g}, 95 % interval from {best.evaluations} evaluations after the end"
-    template = hover("candidate %{customdata}", f"{objective.name}: %{{y:.6g}} {text}")
-    bar = {"type": "data", "array": [margin], "color": SERIES[0]}
-    at, marker = [int(population.columns.evaluations[-1])], {"size": 8, "color": SERIES[0]}
-    value, number = best.rewards[objective.name], [best.number]
-    yield scatter("markers", at, [value], template, marker=marker, error_y=bar, customdata=number, cliponaxis=False)
+    text, more = "", {}
+    if margin := best.margin.get(objective.name):
+        text = f" ±{margin:.2g}, 95 % interval from {best.evaluations} evaluations after the end"
+        more["error_y"] = {"type": "data", "array": [margin], "color": SERIES[1]}
+    template = hover("best candidate, %{customdata}", f"{objective.name}: %{{y:.6g}}{text}")
+    at, value = [int(population.columns.evaluations[-1])], [best.rewards[objective.name]]
+    marker = {"size": 9, "symbol": "diamond", "color": SERIES[1]}
+    yield scatter("markers", at, value, template, marker=marker, customdata=[best.number], cliponaxis=False, **more)
 
 
 def failures_chart(population: Population) -> Chart:

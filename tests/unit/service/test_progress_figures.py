@@ -76,6 +76,18 @@ def test_progress_of_noisy_rewards_ends_with_the_value_after_the_end() -> None:
     assert "evaluations after the end" in chart.note
 
 
+def test_the_best_candidate_is_marked_beside_the_best_of_each_objective() -> None:
+    columns = sample_columns(6, 5, failing=0.0)
+    columns.rewards[:, 4] = 0.0
+    rewards = dict(zip(antenna().space.names, columns.rewards[2].tolist(), strict=True))
+    best = RankedCandidate(id=UUID(int=1), number=3, rewards=rewards, targets=())
+    chart = progress_chart(Population(antenna(), columns, "/runs/x"), best=best)
+    assert_accepted(chart)
+    marked = {trace["yaxis"]: trace["y"] for trace in chart.data if trace.get("marker", {}).get("symbol") == "diamond"}
+    assert (marked["y"], marked["y2"]) == ([rewards["gain"]], [rewards["sidelobe"]])
+    assert "from any candidate" in chart.caption
+
+
 def test_without_a_feasible_candidate_progress_is_that_of_the_constraints() -> None:
     columns = sample_columns(3, 5, failing=0.0)
     columns.rewards[:, 4] = (0.5, 0.25, 0.75)
