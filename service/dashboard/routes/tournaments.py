@@ -41,8 +41,8 @@ MAX_ROWS: Final = 300
 _TABS: Final[dict[str, tuple[str, ...]]] = {
     "comparisons": ("methods", "training-runs", "comparisons", "nulls", "sets", "pairwise", "strengths"),
     "problems": ("matrix", "only", "draws", "noisy"),
-    "budget": ("reached", "profiles", "laws", "score-laws"),
-    "policies": ("standings", "quality", "health", "entropy", "costs"),
+    "budget": ("reached", "laws", "score-laws"),
+    "policies": ("standings", "quality", "health", "costs"),
     "design": (),
 }
 """Sections of the report by tab."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from math import exp
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,7 +12,7 @@ from markupsafe import Markup, escape
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.svg import Figure, Line, Points, figures, tick
 from speciate.tournaments.rendering.tables import sections, verdict
-from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Estimate, Reached
+from speciate.tournaments.report.measures import BudgetLaw, Estimate, Reached
 from speciate.tournaments.report.models import Report
 
 _INTERVAL: Final = re.compile(r"\[[-+.,∞ \de]+\]")
@@ -52,11 +51,6 @@ def _reached(report: Report) -> list[Figure]:
     return [each for unit in units for each in figures(_curves(curves[unit]), unit, "share reached")]
 
 
-def _profiles(report: Report) -> list[Figure]:
-    lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]
-    return figures(lines, "factor τ of the best ERT", "share of problems", logarithmic=True)
-
-
 def _laws(laws: Sequence[BudgetLaw], up: str) -> list[Figure]:
     return figures([_law(law) for law in laws], "evaluations", up, logarithmic=True)
 
@@ -64,12 +58,8 @@ def _laws(laws: Sequence[BudgetLaw], up: str) -> list[Figure]:
 _FIGURES: Final[dict[str, Callable[[Report], Sequence[Figure]]]] = {
     "draws": _draws,
     "reached": _reached,
-    "profiles": _profiles,
     "laws": lambda report: _laws(report.budget_laws, "solve rate"),
     "score-laws": lambda report: _laws(report.score_laws, "best score"),
-    "entropy": lambda report: figures(
-        [_entropy(fit) for fit in report.entropy_fits], "token entropy, nats", "mean reward"
-    ),
 }
 """Figures of a section, by its key."""
 
@@ -101,12 +91,3 @@ def _law(law: BudgetLaw) -> Line:
     beyond = [(point.evaluations, point.value) for point in law.predicted]
     bars = [(p.evaluations, p.low, p.high) for p in law.predicted if p.low is not None and p.high is not None]
     return Line(law.entrant, measured, beyond, bars)
-
-
-def _entropy(fit: EntropyFit) -> Line:
-    points = sorted(zip(fit.entropy, fit.reward, strict=True))
-    law = []
-    if fit.shown is not None:
-        a, b, _ = fit.shown
-        law = [(h, b - a * exp(h)) for h, _ in points]
-    return Line(f"{', '.join(fit.policies)} ({fit.source})", points, law, dots=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
-from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, NoisyScore, Profile
+from speciate.tournaments.report.measures import BudgetLaw, NoisyScore
 from speciate.tournaments.report.models import Report
-
-_SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # factors in the table; the figure shows all
 
 
 def draws(report: Report) -> Section:
@@ -43,22 +40,6 @@ def noisy(report: Report) -> Section:
 
 def _noisy(score: NoisyScore | None) -> str:
     return "–" if score is None else f"{score.score:.3g} ± {score.margin:.2g} n={score.runs}"
-
-
-def profiles(report: Report) -> Section:
-    rows = tuple((each.entrant, *(_share(each, factor) for factor in _SHOWN)) for each in report.profiles)
-    note = (
-        "Performance profile (Dolan and Moré 2002): share of problems that an entrant solves at no more than τ times"
-        " the ERT of the best entrant there; no interval, not tested. With more than two entrants a profile depends on"
-        " the others."
-        f" n={report.profiles[0].problems if report.profiles else 0} problems."
-    )
-    columns = ("entrant", *(f">τ ≤ {factor:g}" for factor in _SHOWN))
-    return Section("profiles", "Performance profiles", note if rows else "", columns, rows)
-
-
-def _share(profile: Profile, factor: float) -> str:
-    return f"{profile.share[profile.factors.index(factor)]:.3g}"
 
 
 def laws(report: Report) -> tuple[Section, Section]:
@@ -129,23 +110,3 @@ def health(report: Report) -> Section:
         ">across",
     )  # fmt: skip
     return Section("health", "Health of the policies", note if rows else "", columns, rows)
-
-
-def entropy_fits(report: Report) -> Section:
-    rows = tuple(
-        (", ".join(fit.policies), fit.source, str(len(fit.entropy)), *_fitted(fit)) for fit in report.entropy_fits
-    )
-    note = (
-        "R = −a·e^H + b over one training, R the mean reward of an answer and H the token entropy (Cui et al., arXiv"
-        " 2505.22617). Source 'checkpoints': three or more of them measured here; 'manifest': recorded by the training."
-        " If a straight line explains as much, the law is not shown. No interval: points of one training are dependent."
-    )
-    columns = ("policies", "source", ">n points", ">a", ">b", ">ceiling b − a", ">R²", ">R² of a line")
-    return Section("entropy", "Entropy law", note if rows else "", columns, rows)
-
-
-def _fitted(fit: EntropyFit) -> tuple[str, ...]:
-    if fit.a is None:
-        return (f"– ({fit.note})", "–", "–", "–", "–")
-    numbers = (*(fit.shown or (None, None, None)), fit.r_squared, fit.r_squared_line)
-    return tuple("–" if number is None else f"{number:.3g}" for number in numbers)

@@ -25,8 +25,6 @@ class Line:
     """Extrapolated points, drawn dotted."""
     bars: Sequence[tuple[float, float, float]] = ()
     """Intervals, (x, low, high)."""
-    dots: bool = False
-    """True to mark ``points`` only and draw the line through ``beyond``."""
     colour: str = ""
     dash: str = ""
 

@@ -10,7 +10,7 @@ import numpy as np
 from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
-from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
+from speciate.tournaments.report.curves import best_score_laws, reached_curves, solve_rate_laws
 from speciate.tournaments.report.measures import Cost, Execution, NoisyScore, Pairwise, Strength
 from speciate.tournaments.report.methods import compare_groups
 from speciate.tournaments.report.models import (
@@ -24,7 +24,7 @@ from speciate.tournaments.report.models import (
     Report,
     Standings,
 )
-from speciate.tournaments.report.qualities import entropy_fits, health, qualities
+from speciate.tournaments.report.qualities import health, qualities
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
@@ -77,7 +77,6 @@ def make_report(
     decided = _until_decided(schedule, results)
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, decided)
-    policy_health = health(schedule, decided, resamples)
     names = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
     return Report(
         design=Design(
@@ -105,11 +104,9 @@ def make_report(
         executions=tuple(executions),
         missing=_missing_runs(schedule, decided),
         draws=draws(schedule, decided, resamples),
-        profiles=profiles(schedule, decided),
         noisy=_noisy(schedule, decided),
         qualities=qualities(schedule, decided, resamples),
-        health=policy_health,
-        entropy_fits=entropy_fits(policy_health, policies),
+        health=health(schedule, decided, resamples),
     )
 
 

@@ -6,11 +6,10 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from speciate.domain.arrays import BoolArray, FloatArray
 from speciate.domain.tournament import Schedule
-from speciate.tournaments.report.measures import BudgetLaw, CurvePoint, Profile, Reached
+from speciate.tournaments.report.measures import BudgetLaw, CurvePoint, Reached
 from speciate.tournaments.report.resamples import ALIKE, TOO_FEW, rng_for
 from speciate.tournaments.report.results import Results
 from speciate.tournaments.report.run_summary import budgets
@@ -18,7 +17,6 @@ from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.statistics.budget_curve import fit_budget_curve
 
 _STEPS: Final = 200  # largest number of points in a curve
-_FACTORS: Final = tuple(np.round(np.geomspace(1, 64, 37), 4).tolist())
 
 
 def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
@@ -93,36 +91,3 @@ def _law(schedule: Schedule, results: Results, i: int, values: FloatArray) -> Bu
 
 def _known(ends: FloatArray) -> list[float | None]:
     return [None if math.isnan(end) else end for end in ends.tolist()]
-
-
-def profiles(schedule: Schedule, results: Results) -> tuple[Profile, ...]:
-    """Return the performance profiles of ERT in evaluations, over problems on which all entrants completed runs."""
-    some = np.asarray(results.ended.any(axis=1)).all(axis=1)
-    if not some.any():
-        return ()
-    ended = results.ended[some]
-    spent = (results.evaluations[some] * ended).sum(axis=1)
-    successes = (results.reached[some] & ended).sum(axis=1)
-    costs = np.divide(np.maximum(spent, 1.0), successes, out=np.full_like(spent, np.inf), where=successes > 0)
-    shares = performance_profile(costs, _FACTORS)
-    return tuple(
-        Profile(entrant=entrant.name, factors=_FACTORS, share=tuple(share.tolist()), problems=int(some.sum()))
-        for entrant, share in zip(schedule.declared.entrants, shares, strict=True)
-    )
-
-
-def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
-    """Return ρ_s(τ), the share of problems that policy s solves at no more than τ times the cost of the best policy.
-
-    ρ_s(1) is the share of problems on which s is best or tied, ρ_s(∞) the share that it solves at all. An unsolved
-    problem counts as a miss for every policy. With more than two policies a profile depends on the other policies
-    (Gould and Scott 2016): derive ranks from pairs. Source: Dolan and Moré 2002.
-
-    Costs (n_problems, n_policies) are positive, such as ERT in evaluations, infinite for unsolved problems; factors are
-    τ ≥ 1. The result has shape (n_policies, n_factors).
-    """
-    spent, taus = np.asarray(costs, dtype=np.float64), np.asarray(factors, dtype=np.float64)
-    best = spent.min(axis=1, keepdims=True)
-    ratios = np.divide(spent, best, out=np.full_like(spent, np.inf), where=np.isfinite(spent))
-    profile: FloatArray = (ratios[:, :, None] <= taus).mean(axis=0)
-    return profile

@@ -43,18 +43,6 @@ class Draws(ReportModel):
     """Expected best score of k runs."""
 
 
-class Profile(ReportModel):
-    """Performance profile: share of problems on which the entrant's ERT is within a factor of the best entrant's."""
-
-    entrant: str
-    factors: tuple[float, ...]
-    """Factors, starting with 1 (best or tied)."""
-    share: tuple[float, ...]
-    """Shares of all problems, unsolved ones included."""
-    problems: int
-    """Problems with runs of all entrants."""
-
-
 class Quality(ReportModel):
     """Quality of the reward vectors in an entrant's runs; means over problems."""
 
@@ -102,39 +90,6 @@ class PolicyHealth(ReportModel):
     """Mean L1 distance between two feasible answers of one completion."""
     across: Estimate
     """The same for two completions of a run."""
-
-
-class EntropyFit(ReportModel):
-    """The law R = −a·e^H + b over one training (Cui et al., arXiv 2505.22617)."""
-
-    training: str
-    """SHA-256 of the training's definition."""
-    policies: tuple[str, ...]
-    """Its checkpoints in the tournament, earliest first."""
-    source: str
-    """``checkpoints``: measured in this tournament; ``manifest``: recorded by the training."""
-    entropy: tuple[float, ...]
-    """Fitted entropies, nats per token."""
-    reward: tuple[float, ...]
-    """Mean rewards of an answer at these entropies."""
-    a: float | None = None
-    """Reward per unit of e^H; None without a fit, and ``note`` gives the reason."""
-    b: float | None = None
-    """Intercept."""
-    ceiling: float | None = None
-    """Predicted reward at entropy 0, b − a."""
-    r_squared: float | None = None
-    """Share of the reward's variance that the law explains."""
-    r_squared_line: float | None = None
-    """The same for a straight line in H; if it is as high, the data do not support the law."""
-    note: str = ""
-
-    @property
-    def shown(self) -> tuple[float, float, float] | None:
-        """Return a, b and the ceiling; None without a fit, or if a straight line explains as much."""
-        if self.a is None or self.b is None or self.ceiling is None or self.r_squared is None:
-            return None
-        return None if self.r_squared <= (self.r_squared_line or 0.0) else (self.a, self.b, self.ceiling)
 
 
 class Reached(ReportModel):

@@ -10,13 +10,11 @@ from speciate.tournaments.report.measures import (
     BudgetLaw,
     Cost,
     Draws,
-    EntropyFit,
     Estimate,
     Execution,
     NoisyScore,
     Pairwise,
     PolicyHealth,
-    Profile,
     Quality,
     Reached,
     ReportModel,
@@ -261,7 +259,6 @@ class Report(ReportModel):
     draws: tuple[Draws, ...] = ()
     matrix: Matrix
     reached: tuple[Reached, ...]
-    profiles: tuple[Profile, ...] = ()
     budget_laws: tuple[BudgetLaw, ...]
     """Laws of the solve rate."""
     score_laws: tuple[BudgetLaw, ...] = ()
@@ -271,7 +268,6 @@ class Report(ReportModel):
     noisy: tuple[NoisyScore, ...] = ()
     qualities: tuple[Quality, ...] = ()
     health: tuple[PolicyHealth, ...] = ()
-    entropy_fits: tuple[EntropyFit, ...] = ()
     costs: tuple[Cost, ...]
     executions: tuple[Execution, ...] = ()
     missing: tuple[MissingRun, ...]

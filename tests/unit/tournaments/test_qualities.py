@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from speciate.domain.entrant import Entrant
-from speciate.domain.policy import Training
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections
-from speciate.tournaments.report.curves import performance_profile
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS
-from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 from speciate.tournaments.statistics.significance import sign_flips
 from tests.unit.tournaments.oracles import clustered_interval
@@ -36,7 +33,7 @@ def test_curves_over_k_are_the_unbiased_estimators() -> None:
             assert best.problems == 40
 
 
-def test_profiles_hypervolume_and_health_exclude_missing_runs() -> None:
+def test_hypervolume_and_health_exclude_missing_runs() -> None:
     schedule = schedule_of(33, 4, 3)
     results = results_of(schedule, shift=2.0)
     results.state[0, 0, 1] = results.state[5, :, 1] = MISSING
@@ -49,23 +46,6 @@ def test_profiles_hypervolume_and_health_exclude_missing_runs() -> None:
     assert (volume.problems, volume.runs) == (32, 33 * 4 - 5)
     assert report.health[1].entropy.problems == 31
     assert report.health[1].rollouts == 100 * (33 * 4 - 5)
-    assert report.profiles[0].problems == 32
-    kept = np.flatnonzero(some)
-    with np.errstate(divide="ignore"):
-        costs = (results.evaluations * results.ended)[kept].sum(axis=1) / (results.reached & results.ended)[kept].sum(1)
-    expected = performance_profile(costs, report.profiles[2].factors)[2]
-    assert report.profiles[2].share == pytest.approx(expected.tolist())
-
-
-def test_the_profile_table_matches_its_columns() -> None:
-    schedule = schedule_of(1, 1, 2)
-    results = results_of(schedule)
-    results.reached[:] = True
-    for slower, expected in ((7.9, "1"), (8.1, "0")):
-        results.evaluations[..., 0], results.evaluations[..., 1] = 10, 10 * slower
-        (table,) = (section for section in sections(report_of(schedule, results)) if section.key == "profiles")
-        assert table.columns[-1] == ">τ ≤ 8"
-        assert [row[-1] for row in table.rows] == ["1", expected]
 
 
 def test_the_law_of_the_best_score_is_fitted_to_the_best_scores() -> None:
@@ -132,7 +112,7 @@ def test_a_report_of_equal_problems_withholds_intervals(solved: bool) -> None:
     assert all(
         "[" not in cell for key in ("comparisons", "laws", "pairwise") for row in tables[key].rows for cell in row
     )
-    assert page(report).count("<svg") == 7
+    assert page(report).count("<svg") == 6
 
 
 def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
@@ -147,68 +127,21 @@ def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
     assert together[2].exact
 
 
-def _checkpoints(count: int, schedule_length: int) -> tuple[dict[str, Training], np.ndarray]:
-    entropy = np.linspace(1.2, 0.3, max(count, schedule_length))
-    reward = 0.9 - 0.2 * np.exp(entropy)
-    written = {"entropy": tuple(entropy[:schedule_length]), "reward": tuple(reward[:schedule_length])}
-    trainings = {f"q{i}@1": Training(digest="t", step=10 * i, **written) for i in range(count)}
-    return trainings, np.stack([entropy[:count], reward[:count]])
-
-
-def test_the_entropy_law_is_fitted_to_measured_checkpoints() -> None:
-    trainings, points = _checkpoints(4, 6)
-    schedule = schedule_of(32, 2, 4)
-    results = results_of(schedule)
-    for name, values in zip(("entropy", "reward"), points, strict=True):
-        results.by_policy[..., 0, POLICY_NUMBERS.index(name)] = values
-    (fit,) = report_of(schedule, results, trainings=trainings).entropy_fits
-    assert (fit.source, fit.policies) == ("checkpoints", ("q0@1", "q1@1", "q2@1", "q3@1"))
-    assert (fit.a, fit.b) == (pytest.approx(0.2), pytest.approx(0.9))
-    assert fit.r_squared == pytest.approx(1.0)
-    assert fit.r_squared > (fit.r_squared_line or 1.0)
-
-
-def test_with_fewer_checkpoints_the_entropy_law_is_fitted_to_the_manifest() -> None:
-    trainings, _ = _checkpoints(1, 6)
-    schedule = schedule_of(32, 2, 2)
-    (fit,) = report_of(schedule, results_of(schedule), trainings=trainings).entropy_fits
-    law = fit_entropy_law(trainings["q0@1"].entropy, trainings["q0@1"].reward)
-    assert (fit.source, fit.a, fit.ceiling) == ("manifest", law["a"], law["ceiling"])
-    (short,) = report_of(schedule, results_of(schedule), trainings=_checkpoints(1, 2)[0]).entropy_fits
-    assert (short.a, "at least 3" in short.note) == (None, True)
-    assert report_of(schedule, results_of(schedule)).entropy_fits == ()
-
-
-@pytest.mark.parametrize(("bent", "shown"), [(True, True), (False, False)])
-def test_an_entropy_law_that_a_straight_line_equals_is_not_shown(bent: bool, shown: bool) -> None:
-    entropy = np.linspace(1.2, 0.3, 6)
-    reward = 0.9 - 0.2 * (np.exp(entropy) if bent else entropy)
-    trainings = {"q0@1": Training(digest="t", step=1, entropy=tuple(entropy), reward=tuple(reward))}
-    schedule = schedule_of(32, 2, 2)
-    report = report_of(schedule, results_of(schedule), trainings=trainings)
-    (row,) = next(section for section in sections(report) if section.key == "entropy").rows
-    assert [cell != "–" for cell in row[3:]] == [shown, shown, shown, True, True]
-    drawn = page(report).partition("<h2>Entropy law</h2>")[2].partition("</section>")[0]
-    assert (drawn.count("<circle"), drawn.count("<polyline")) == (6, int(shown))
-
-
-def test_entropy_laws_and_ensembles_are_in_the_tables_and_the_figures() -> None:
-    trainings, _ = _checkpoints(1, 6)
+def test_ensembles_are_in_the_tables_and_the_figures() -> None:
     mixed = Entrant.model_validate({"name": "mixed", "policy": {"<b>q0": 2, "q9@1": 1}, "choice": "ucb"})
     plain = schedule_of(32, 2, 2)
     schedule = Schedule.of(
         plain.declared.model_copy(update={"entrants": (plain.declared.entrants[0], mixed), "baseline": "e0"})
     )
-    report = report_of(schedule, results_of(schedule), trainings=trainings)
+    report = report_of(schedule, results_of(schedule))
     tables = {section.key: section for section in sections(report)}
-    assert tables["entropy"].rows[0][0] == "q0@1"
     (told,) = [row[1] for row in tables["design"].rows if row[0] == "entrant mixed"]
     assert told.startswith("<b>q0=2 + q9@1=1, chosen by ucb; ")
     assert len(tables["health"].rows) == 3
     text = page(report)
     assert "<b>" not in text
-    # Curves over k twice, targets twice, profiles, two laws, the entropy law.
-    assert text.count("<svg") == 8
+    # Curves over k twice, targets twice, two laws.
+    assert text.count("<svg") == 6
     assert "nan" not in text.lower().replace("nano", "")
     assert all(
         math.isfinite(float(x))

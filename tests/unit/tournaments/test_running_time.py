@@ -1,4 +1,4 @@
-"""Expected running time, its distribution and performance profiles, with runs that end before the target."""
+"""Expected running time and its distribution, with runs that end before the target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.report.curves import performance_profile, reached_curve
+from speciate.tournaments.report.curves import reached_curve
 from speciate.tournaments.report.measures import Reached
 from tests.unit.tournaments.oracles import RunningTime, expected_running_time
 
@@ -51,16 +51,3 @@ def test_the_curve_counts(runs: list[tuple[int, bool]], limit: int) -> None:
     curve = curve_of(spent, reached)
     share = max((y for x, y in zip(curve.spent, curve.share, strict=True) if x <= limit), default=0.0)
     assert share == pytest.approx(sum(r and s <= limit for s, r in runs) / len(runs))
-
-
-def test_a_profile_starts_with_wins_and_ends_with_what_was_solved() -> None:
-    costs = [[10, 20], [30, 30], [math.inf, 5], [math.inf, math.inf]]
-    assert performance_profile(costs, [1.0, 2.0, 1e9]).tolist() == [[0.5, 0.5, 0.5], [0.5, 0.75, 0.75]]
-
-
-def test_profiles_never_fall() -> None:
-    costs = np.random.default_rng(0).lognormal(size=(50, 4))
-    profile = performance_profile(costs, np.geomspace(1, 100, 30))
-    assert (np.diff(profile, axis=1) >= 0).all()
-    assert profile[:, 0].sum() == pytest.approx(1.0)
-    assert profile[:, -1].tolist() == [1.0] * 4
