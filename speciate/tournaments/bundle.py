@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from speciate import __version__
 from speciate.domain.errors import SpeciateError, TooLargeError
 from speciate.domain.tournament import PlannedRun, Schedule, Tournament
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import place_of, validation_message
 from speciate.domain.values import digest_of
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.build import make_report
@@ -60,7 +60,7 @@ class Declared(ReportModel):
     digest: str
     amendments: tuple[Amendment, ...]
 
-    @property
+    @cached_property
     def schedule(self) -> Schedule:
         declared = Tournament.model_validate(self.declaration)
         return Schedule.of(declared, [amendment.extension for amendment in self.amendments])
@@ -154,8 +154,7 @@ def write(
             rows = csv.writer(text, lineterminator="\n")
             rows.writerow(run_columns(schedule.declared))
             rows.writerows(runs)
-        bundle = _Bundle(archive, None)
-        report = versions.report(schedule, declared.amendments, bundle.runs[0])
+        report = versions.report(schedule, declared.amendments, _read_runs(archive, schedule)[0])
         put(REPORT, report.model_dump_json(indent=2))
         put(PAGE, page(report))
         for name in _SIGNED:
@@ -165,7 +164,7 @@ def write(
         manifest = Manifest(
             declaration=declared.digest,
             public_key=key.public_key().public_bytes_raw().hex(),
-            sha256={name: bundle.sha256(name) for name in _SIGNED},
+            sha256={name: _sha256(archive, name) for name in _SIGNED},
         ).model_dump_json(indent=2)
         put(_MANIFEST, manifest)
         put(_SIGNATURE, key.sign(manifest.encode()).hex())
@@ -177,20 +176,18 @@ def run_columns(declared: Tournament) -> tuple[str, ...]:
 
 def verify(file: BinaryIO, key: str | None = None) -> Verification:
     """Check a bundle without a service; with ``key`` it must be signed by this public key."""
-    try:
-        bundle = _Bundle(ZipFile(file), key)
-    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        fault = f"it is no complete ZIP archive ({error}): the file is damaged, or no bundle"
-        return Verification(manifest=None, checks=(Check(name="archive", faults=(fault,)),))
-    checks = []
+    bundle, checks = _Bundle(file, key), []
     for name, step in _STEPS.items():
         readable = True
         try:
             faults = [*step(bundle)]
+        except ValidationError as error:
+            detail = error.errors(include_url=False)[0]
+            readable, faults = False, [f"{place_of(detail)}: {validation_message(detail)}".removeprefix(": ")]
         except (SpeciateError, ValueError, ArithmeticError) as error:
-            readable, faults = False, [_reason(error)]
+            readable, faults = False, [str(error)]
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-            readable, faults = False, [f"the archive is damaged ({error}): get the file again"]
+            readable, faults = False, [f"it is no complete ZIP archive ({error}): get the file again"]
         if (more := len(faults) - _MOST_FAULTS) > 0:
             faults[_MOST_FAULTS:] = [f"and {more:,} more"]
         checks.append(Check(name=name, faults=tuple(faults)))
@@ -199,24 +196,16 @@ def verify(file: BinaryIO, key: str | None = None) -> Verification:
     return Verification(manifest=vars(bundle).get("manifest"), checks=tuple(checks))
 
 
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    detail = error.errors(include_url=False)[0]
-    where = ".".join(map(str, detail["loc"]))
-    return f"{where and where + ': '}{validation_message(detail)}"
-
-
 class _Bundle:
     """The parts of a bundle, each read once."""
 
-    def __init__(self, archive: ZipFile, key: str | None) -> None:
-        self._archive = archive
+    def __init__(self, file: BinaryIO, key: str | None) -> None:
+        self._file = file
         self._key = key
 
-    def sha256(self, name: str) -> str:
-        with self._archive.open(name) as content:
-            return hashlib.file_digest(cast("ZipExtFile", content), "sha256").hexdigest()
+    @cached_property
+    def _archive(self) -> ZipFile:
+        return ZipFile(self._file)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -225,10 +214,6 @@ class _Bundle:
     @cached_property
     def _declared(self) -> Declared:
         return Declared.model_validate_json(self._archive.read(DECLARATION))
-
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return self._declared.schedule
 
     @cached_property
     def _versions(self) -> Versions:
@@ -268,7 +253,7 @@ class _Bundle:
 
     def check_files(self) -> Iterator[str]:
         for name in _SIGNED:
-            if self.sha256(name) != self.manifest.sha256.get(name):
+            if _sha256(self._archive, name) != self.manifest.sha256.get(name):
                 yield f"{name} has another SHA-256 than in {_MANIFEST}: it was changed after the service had signed it"
 
     def check_declaration(self) -> Iterator[str]:
@@ -282,16 +267,13 @@ class _Bundle:
         for name, policy in self._versions.policies.items():
             if digest_of(policy.definition) != policy.digest:
                 yield f"policy {name} has another SHA-256 than {policy.digest}: its definition was changed"
-        used = {name for entrant in self._schedule.declared.entrants for name in entrant.policy_names}
+        used = {name for entrant in self._declared.schedule.declared.entrants for name in entrant.policy_names}
         given = self._versions.policies.keys() | self._versions.problems.keys()
-        if lacking := sorted((used | {*self._schedule.problems}) - given):
+        if lacking := sorted((used | {*self._declared.schedule.problems}) - given):
             raise ValueError(f"{lacking[0]} is declared and missing: it was removed")
 
-    def check_plan(self) -> Iterable[str]:
-        return self.runs[1]
-
     def check_report(self) -> Iterator[str]:
-        computed = self._versions.report(self._schedule, self._declared.amendments, self.runs[0])
+        computed = self._versions.report(self._declared.schedule, self._declared.amendments, self.runs[0])
         for difference in _differences(from_json(self._archive.read(REPORT)), from_json(computed.model_dump_json())):
             yield f"{difference}: it does not follow from these runs and this declaration{self._by}"
 
@@ -302,14 +284,23 @@ class _Bundle:
 
     @cached_property
     def runs(self) -> tuple[Results, list[str]]:
-        """The results, and what is wrong with the runs."""
-        results = Results.empty(self._schedule)
-        with self._archive.open(RUNS) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as text:
-            rows = csv.reader(text)
-            try:
-                return results, [*_fill(self._schedule, results, rows)]
-            except (ValueError, csv.Error) as error:
-                raise ValueError(f"{RUNS} cannot be read at line {rows.line_num}: {error}") from None
+        return _read_runs(self._archive, self._declared.schedule)
+
+
+def _sha256(archive: ZipFile, name: str) -> str:
+    with archive.open(name) as content:
+        return hashlib.file_digest(cast("ZipExtFile", content), "sha256").hexdigest()
+
+
+def _read_runs(archive: ZipFile, schedule: Schedule) -> tuple[Results, list[str]]:
+    """Return the results, and what is wrong with the runs."""
+    results = Results.empty(schedule)
+    with archive.open(RUNS) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as text:
+        rows = csv.reader(text)
+        try:
+            return results, [*_fill(schedule, results, rows)]
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{RUNS} cannot be read at line {rows.line_num}: {error}") from None
 
 
 def _fill(schedule: Schedule, results: Results, rows: Iterator[list[str]]) -> Iterator[str]:
@@ -362,7 +353,7 @@ _STEPS: Final[dict[str, Callable[[_Bundle], Iterable[str]]]] = {
     "files": _Bundle.check_files,
     "declaration": _Bundle.check_declaration,
     "versions": _Bundle.check_versions,
-    "plan": _Bundle.check_plan,
+    "plan": lambda bundle: bundle.runs[1],
     "report": _Bundle.check_report,
     "page": _Bundle.check_page,
 }

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 import sqlalchemy as sa
 
-from speciate import __version__
 from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import ConflictError
 from speciate.domain.policy import Policy
@@ -107,7 +106,6 @@ class TournamentResults(Store):
         policies = self._rows(SQL.policies, {"id": record.id, **versions_by_name(names)})
         executions = {row.entrant: row for row in self._rows(SQL.executions, {"id": record.id})}
         return Versions(
-            speciate=__version__,
             problems={row.name: _problem_facts(row, schedule.declared.target) for row in problems},
             policies={
                 row.name: BundledPolicy(digest=row.digest, definition=read_stored(Policy, row.definition).hashed())

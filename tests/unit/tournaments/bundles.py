@@ -31,7 +31,6 @@ def bundle_of(schedule: Schedule, results: Results, key: Ed25519PrivateKey = KEY
     ]
     facts = {"digest": "d", "evaluator_digest": "e", "target": "t", "forgeable": False}
     versions = Versions(
-        speciate="1",
         problems={name: ProblemFacts(name=name, **facts) for name in schedule.problems},
         policies={
             f"{policy.slug}@1": BundledPolicy(digest=policy.digest, definition=policy.hashed()) for policy in policies

@@ -316,8 +316,8 @@ def test_the_file_needs_no_network_and_escapes_everything() -> None:
 def test_sections_are_in_reading_order() -> None:
     schedule = schedule_of(32, 2, 4)
     assert [section.key for section in sections(report_of(schedule, results_of(schedule)))] == [
-        "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "laws", "score-laws",
-        "pairwise", "strengths", "quality", "health", "costs",
+        "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "laws",
+        "score-laws", "pairwise", "strengths", "quality", "health", "costs",
     ]  # fmt: skip
 
 
