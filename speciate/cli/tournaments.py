@@ -302,7 +302,7 @@ def extend(
 def _entrant(entrant: Entrant) -> str:
     trained = "" if entrant.method is None else f", method {entrant.method}, training seed {entrant.training_seed}"
     copied = "" if entrant.duplicate_of is None else f", duplicate of {entrant.duplicate_of}"
-    return f"{entrant.name}: {entrant.policy}, {entrant.strategy}{trained}{copied}"
+    return f"{entrant.name}: {entrant.policy}, {entrant.searched_by}{trained}{copied}"
 
 
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:

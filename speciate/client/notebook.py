@@ -27,7 +27,7 @@ def html(record: RunRecord) -> str:
         *((("tags", " ".join(record.tags)),) if record.tags else ()),
         ("problem", f"{record.problem}@{record.problem_version}"),
         ("policy", f"{record.policy}@{record.policy_version}"),
-        ("strategy", record.spec.strategy),
+        ("strategy", record.spec.searched_by),
         ("state", record.state.value + (f": {record.reason}" if record.reason else "")),
         ("spent", progress(record)),
         *(

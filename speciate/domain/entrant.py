@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
-from speciate.domain.run import EngineOptions, SearchOptions
+from speciate.domain.run import EngineOptions
 from speciate.domain.values import Slug, Value, canonical_json
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -40,7 +40,7 @@ class Search(NamedTuple):
         return f"{self.strategy}{options}" + (f", mutator {self.mutator}" if self.mutator else "")
 
 
-class Entrant(SearchOptions, EngineOptions):
+class Entrant(EngineOptions):
     """One competitor of a tournament."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
@@ -114,9 +114,7 @@ class Entrant(SearchOptions, EngineOptions):
 
     @property
     def search(self) -> Search:
-        if self.engine is not None:
-            return Search(f"engine {self.engine}", canonical_json(self.engine_options), None)
-        return Search(self.strategy, canonical_json(self.strategy_options), self.role_labels()[1])
+        return Search(self.searched_by, canonical_json(self.search_options), self.role_labels()[1])
 
     def repeats(self, other: Entrant) -> bool:
         """Return True if it is the other entrant, or another training run of its method that is searched alike."""

@@ -71,7 +71,7 @@ class SearchOptions(Value):
         return {name: getattr(self, name) for name in part.model_fields}
 
 
-class EngineOptions(Value):
+class EngineOptions(SearchOptions):
     """Options of runs and entrants whose candidates another program proposes."""
 
     engine: Annotated[Slug | None, Flag("--engine")] = None
@@ -79,6 +79,16 @@ class EngineOptions(Value):
     run` starts it."""
     engine_options: Annotated[dict[str, JsonValue], Flag("--engine-option")] = Field(default_factory=dict)
     """Options of the engine."""
+
+    @property
+    def searched_by(self) -> str:
+        """Name of what searches, in records and tables: the strategy, or ``engine:NAME``."""
+        return self.strategy if self.engine is None else f"engine:{self.engine}"
+
+    @property
+    def search_options(self) -> dict[str, JsonValue]:
+        """Options of what searches."""
+        return self.strategy_options if self.engine is None else self.engine_options
 
     @model_validator(mode="after")
     def _options_belong_to_engine(self) -> Self:

@@ -14,7 +14,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.declaration import Declaration, DeclarationKind, refuse_repeated
 from speciate.domain.entrant import Entrant, Named, Search, Seed
 from speciate.domain.errors import ConflictError
-from speciate.domain.run import EngineOptions, RunSpec, SearchOptions
+from speciate.domain.run import EngineOptions, RunSpec
 from speciate.domain.values import Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
@@ -243,7 +243,6 @@ class Tournament(Declaration):
             seed = int.from_bytes(hashlib.sha256(f"{entrant.name}:{seed}".encode()).digest()[:8]) >> 1
         # One lane: a run depends on its seed alone.
         return RunSpec(
-            **entrant.common(SearchOptions),
             **entrant.common(EngineOptions),
             budget=self.budget,
             seed=seed,

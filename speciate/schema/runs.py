@@ -225,6 +225,12 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         return self.external and self.state is RunState.RUNNING and not self.spent.reserved_evaluations
 
     @property
+    def engine_command(self) -> str:
+        """Command that starts the engine that it waits for; empty once one has begun."""
+        begun = self.rollouts or self.spent.evaluations > 1 or self.state is not RunState.RUNNING
+        return "" if begun or self.spec.engine is None else f"speciate engines run {self.spec.engine}"
+
+    @property
     def share_spent(self) -> float:
         """Largest spent share of a limit, from 0 to 1."""
         return min(1.0, max(spent / limit for _, spent, limit in self.spending if limit is not None))

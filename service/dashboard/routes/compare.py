@@ -85,7 +85,7 @@ class RunComparison:
                 "tag": [tag for tag in run.tags if tag not in common],
                 "seed": [f"seed {run.spec.seed}"],
                 "policy": [f"{run.policy}@{run.policy_version}"],
-                "strategy": [run.spec.strategy],
+                "strategy": [run.spec.searched_by],
             }.get(self.group)
             for name in names or [_label(run)]:
                 groups.setdefault(name, []).append(view.population)
@@ -146,7 +146,7 @@ def _ids(runs: list[str] | None) -> list[UUID]:
 
 
 def _label(run: RunRecord) -> str:
-    strategy = run.spec.strategy.replace("_", " ")
+    strategy = run.spec.searched_by.replace("_", " ")
     described = (clip(run.name, 40),) if run.name else (run.policy, f"seed {run.spec.seed}", strategy)
     return " · ".join((short(run.id), *described))
 

@@ -323,7 +323,7 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         marked(run.outcome, run),
         f"{run.problem}@{run.problem_version}",
         _proposers(run),
-        run.spec.strategy,
+        run.spec.searched_by,
         output.format_spent(run.spent.evaluations, run.spec.budget.evaluations),
         f"{run.spent.tokens:,}",
         f"${run.spent.cost:,.2f}" if run.spent.cost else "–",
@@ -344,17 +344,18 @@ def _stop_reason(run: RunRecord) -> str:
 
 def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
     plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
-    options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
+    options = "  ".join(f"{key}={value}" for key, value in run.spec.search_options.items())
     output.print_fields(
         ("run", run.id),
         *zip(_LABELS, _labels(run), strict=True),
         ("state", output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause)),
+        ("waits for", run.engine_command),
         ("problem", f"{run.problem}@{run.problem_version}"),
         ("policy", _proposers(run)),
         ("mutator", _mutators(run)),
         ("proposers", ", ".join(run.proposers)),
         ("choice", run.spec.policy_choice.value if run.ensembles else None),
-        ("strategy", f"{run.spec.strategy}  {options}".strip()),
+        ("strategy", f"{run.spec.searched_by}  {options}".strip()),
         ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
         ("sources", output.format_sources(run.sources)),
         ("seed", str(run.spec.seed)),

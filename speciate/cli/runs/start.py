@@ -188,6 +188,11 @@ def _is_executed_here(ctx: typer.Context, options: dict[str, Any]) -> bool:
             "a run with --learn needs a service with a learn worker.",
             remedy="Start `speciate up --learn` in another terminal.",
         )
+    if local and options.get("engine") is not None:
+        raise InvalidInputError(
+            "a run with --engine needs a service, on which `speciate engines run` leases it.",
+            remedy="Start `speciate up` in another terminal.",
+        )
     return local
 
 
@@ -195,6 +200,8 @@ def _print_notes(run: RunHandle) -> None:
     """Note what a run waits for, and that random edits rarely build in other languages than Python."""
     if run.record.external:
         output.print_note("It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`.")
+    if run.record.engine_command:
+        output.print_note(f"It waits for its engine: {run.record.engine_command}")
     if run.record.policy != MUTATOR:
         return
     with suppress(SpeciateError):  # the run has started

@@ -212,7 +212,7 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
         "url": run.url,
         **record.spec.stored_json(),
     }
-    name = f"{record.name or record.spec.strategy} {str(run.id)[-8:]}"
+    name = f"{record.name or record.spec.searched_by} {str(run.id)[-8:]}"
     # Standard output is for the watch: with --json it holds events only.
     with redirect_stdout(sys.stderr):
         try:

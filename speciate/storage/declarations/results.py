@@ -50,7 +50,7 @@ class TournamentResults(Store):
 
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with its results, in the order of the plan, without holding them all."""
-        entrants = {entrant.name: (entrant.strategy, *entrant.role_labels()) for entrant in record.declaration.entrants}
+        entrants = {each.name: (each.searched_by, *each.role_labels()) for each in record.declaration.entrants}
         return (_run(record.slug, row, *entrants[row.entrant]) for row in self._planned(record))
 
     def write_bundle(self, record: TournamentRecord, file: BinaryIO, key: Ed25519PrivateKey) -> None:

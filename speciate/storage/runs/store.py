@@ -283,7 +283,7 @@ def _parameters(new: NewRun, run_id: UUID, project: UUID, *, own: bool) -> dict[
         "problem_id": new.problem.id,
         "policy_id": new.policies.policy.id,
         "mutator_id": new.mutator_id,
-        "strategy": new.spec.strategy,
+        "strategy": new.spec.searched_by,
         "spec": new.spec.stored_json(),
         "sources": [source.model_dump(mode="json") for source in new.sources],
         "estimate": None if new.estimate is None else new.estimate.model_dump(mode="json"),

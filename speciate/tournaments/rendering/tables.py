@@ -152,8 +152,7 @@ def _entrant(entrant: Entrant, baseline: str) -> str:
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
     if entrant.duplicate_of is not None:
         against = f"duplicate of {entrant.duplicate_of}"
-    options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
-    how = f"{entrant.strategy} {options}".strip()
+    how = " ".join([entrant.searched_by, *(f"{key}={value}" for key, value in entrant.search_options.items())])
     trained = "" if entrant.method is None else f"; method {entrant.method}, training seed {entrant.training_seed}"
     return f"{policies}{choice}{trained}; {how}; {entrant.batch} answers per batch; {against}"
 

@@ -71,7 +71,7 @@ def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples
         entrant=entrant.name,
         policy=proposer,
         mutator=mutator,
-        strategy=entrant.strategy,
+        strategy=entrant.searched_by,
         ended=runs,
         missing=int((results.state[..., i] == MISSING).sum()),
         unlocked=int(reached.any(axis=1).sum()),

@@ -196,6 +196,11 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     assert [cost["evaluations"] for cost in report["costs"]] == [21, 21, 21]
     entrants_of = {cost["entrant"]: cost for cost in report["costs"]}
     assert entrants_of["engine"]["tokens"] > 0
+    assert [each["strategy"] for each in report["standings"]["standings"]] == [
+        "best_of_n", "engine:mine", "vector_evolution",
+    ]  # fmt: skip
+    unlocks = fair.api.get("/v1/unlocks", params={"strategy": "engine:mine"}).json()["items"]
+    assert {unlock["policy"] for unlock in unlocks} == {"good"}
     (engine,) = (each for each in report["executions"] if each["entrant"] == "engine")
     assert (engine["versions"], engine["processor_s"], engine["refused"]) == (["1.2"], 6.0, {"score": 3})
     (standing,) = (each for each in report["standings"]["comparisons"] if each["a"] == "engine")
