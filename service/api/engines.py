@@ -165,8 +165,8 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
     prompt = prompt_of([(message.role, message.content) for message in body.messages])
     request = SampleRequest(prompt, PolicyRole.PROPOSE, body.n, 0, problem=context.problem)
     ceiling = client.token_ceiling(request)
-    earlier = stores.engines.reserve(session_id, context, ceiling)
-    seed = int(np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), earlier]).integers(2**31))
+    ordinal = stores.engines.reserve(session_id, context, ceiling)
+    seed = int(np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal]).integers(2**31))
     rollouts: list[Rollout] = []
     lost = Charge()
     try:
@@ -189,7 +189,7 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
         lost = error.spent
         raise
     finally:
-        commit = stores.engines.book(session_id, context, ceiling, rollouts, lost)
+        commit = stores.engines.book(session_id, context, ceiling, ordinal, rollouts, lost)
         if commit is not None:
             stores.signals.committed(commit)
     return ModelAnswer(

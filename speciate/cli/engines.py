@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -129,7 +130,10 @@ def run_(
     engines = _engines(names, command, readable, data_dir, version)
     if missing := missing_containment():
         output.print_note(missing)
+    if data_dir is not None:  # its service, too
+        os.environ["SPECIATE_DATA_DIR"] = str(data_dir)
     with client(ctx) as service:
+        service.ready()  # later it may be away for a while
         run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
         folder = load_settings(data_dir=data_dir).data_dir / "engines" / "runs"
         runner = EngineRunner(service, engines, folder, tournament, run, slots, limit_s, idle, report=report)

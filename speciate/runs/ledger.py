@@ -145,14 +145,12 @@ def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Seque
 
 def record_model_answers(
     change: RunChange, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout], lost: Charge
-) -> int:
-    """Record answers that an engine received, and what attempts without an answer cost; return their batch."""
+) -> None:
+    """Record answers that an engine received, and what attempts without an answer cost."""
     progress = change.progress
     progress.reserved_tokens -= reserved_tokens
     _charge_rollouts(progress, context, rollouts)
     charge(progress, lost)
-    progress.batches += 1
-    return progress.batches - 1
 
 
 def _numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:

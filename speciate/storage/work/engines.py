@@ -136,7 +136,7 @@ class EngineSessions(ScopedStore):
 
     @with_retries
     def reserve(self, session_id: UUID, context: RunContext, tokens: int) -> int:
-        """Reserve the tokens of a request of the model; return the number of rollouts before it.
+        """Reserve the tokens of a request of the model; return the ordinal of its batch, unique in the run.
 
         Raises:
             BudgetSpentError: The run has ended, or its budget does not hold the request.
@@ -149,13 +149,20 @@ class EngineSessions(ScopedStore):
             if not affords(locked.progress, context.spec.budget, tokens):
                 raise BudgetSpentError(f"the budget of run {context.run_id} does not hold another request.")
             locked.progress.reserved_tokens += tokens
+            locked.progress.batches += 1
             connection.execute(SQL.reserve, {"id": session_id, "tokens": tokens})
             locked.save(connection)
-            return locked.progress.rollouts
+            return locked.progress.batches - 1
 
     @with_retries
     def book(
-        self, session_id: UUID, context: RunContext, tokens: int, rollouts: Sequence[Rollout], lost: Charge
+        self,
+        session_id: UUID,
+        context: RunContext,
+        tokens: int,
+        ordinal: int,
+        rollouts: Sequence[Rollout],
+        lost: Charge,
     ) -> Commit | None:
         """Book a request of the model in place of its reservation: its answers, and what was ``lost`` without one."""
         with self._engine.begin() as connection:
@@ -163,7 +170,7 @@ class EngineSessions(ScopedStore):
             if self._state(connection, session_id) != "open":
                 return None  # the reservation was charged when the session ended
             connection.execute(SQL.reserve, {"id": session_id, "tokens": -tokens})
-            ordinal = ledger.record_model_answers(locked, context, tokens, rollouts, lost)
+            ledger.record_model_answers(locked, context, tokens, rollouts, lost)
             insert_rollouts(connection, context, uuid7(), ordinal, list(enumerate(rollouts)))
             return write_change(connection, locked)
 
