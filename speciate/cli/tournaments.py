@@ -31,7 +31,6 @@ from speciate.domain.validation import validation_message
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.domain.entrant import Entrant
     from speciate.schema.declarations import TournamentRecord
 
 app = command_group()
@@ -163,6 +162,8 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
 @command(app, "show", "speciate tournaments show mazes", "speciate tournaments show mazes --json")
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show the declaration and the progress."""
+    from speciate.tournaments.rendering.tables import entrant_text
+
     with client(ctx) as service:
         tournament = service.tournaments.get(name)
     output.exit_with_json(tournament, as_json=as_json)
@@ -176,7 +177,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
         ("declaration", f"sha256 {tournament.digest}"),
         ("problems", f"{len(tournament.schedule.problems):,}"),
         ("seeds", ", ".join(map(str, tournament.schedule.seeds))),
-        ("entrants", "\n".join(map(_entrant, declared.entrants))),
+        ("entrants", "\n".join(f"{each.name}: {entrant_text(each, declared.baseline)}" for each in declared.entrants)),
         ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
         (
             "amendments",
@@ -297,12 +298,6 @@ def extend(
     with client(ctx) as service:
         extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
     VIEW.print_state(extended, as_json=as_json)
-
-
-def _entrant(entrant: Entrant) -> str:
-    trained = "" if entrant.method is None else f", method {entrant.method}, training seed {entrant.training_seed}"
-    copied = "" if entrant.duplicate_of is None else f", duplicate of {entrant.duplicate_of}"
-    return f"{entrant.name}: {entrant.policy}, {entrant.searched_by}{trained}{copied}"
 
 
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:

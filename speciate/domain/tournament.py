@@ -98,17 +98,11 @@ class Tournament(Declaration):
     @classmethod
     def _duplicates_are_copied(cls, values: Any) -> Any:
         entrants = values.get("entrants") if isinstance(values, dict) else None
-        if not isinstance(entrants, list | tuple):
+        if not isinstance(entrants, list | tuple) or not all(isinstance(each, dict) for each in entrants):
             return values
-        given = [entrant for entrant in entrants if isinstance(entrant, dict)]
-        by_name = {str(entrant.get("name")): entrant for entrant in given}
-        copied = [
-            {**by_name.get(str(e.get("duplicate_of")), {}), **_ALONE, **e}
-            if isinstance(e, dict) and e.get("duplicate_of") is not None
-            else e
-            for e in entrants
-        ]
-        return {**values, "entrants": copied}
+        own = {str(each.get("name")): {**each, **_ALONE} for each in entrants}
+        copied = ({**own.get(str(each.get("duplicate_of")), {}), **each} for each in entrants)
+        return {**values, "entrants": [*copied]}
 
     @model_validator(mode="after")
     def _entrants_are_comparable(self) -> Self:

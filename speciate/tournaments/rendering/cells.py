@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from speciate.tournaments.report.measures import BudgetLaw, Estimate, Strength
+from speciate.tournaments.report.measures import Estimate, ReportModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def _shown(value: float, form: str) -> str:
     return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))
 
 
-def withheld(measures: Iterable[Estimate | Strength | BudgetLaw]) -> str:
-    """Return the reasons for missing intervals as sentences to append to a note; empty if all have one."""
-    reasons = dict.fromkeys(each.note for each in measures if each.note.startswith("interval"))
+def withheld(measures: Iterable[ReportModel]) -> str:
+    """Return the reasons for missing intervals of measures, or of their fields, as sentences to append to a note."""
+    notes = (getattr(each, "note", "") for measure in measures for each in (measure, *dict(measure).values()))
+    reasons = dict.fromkeys(note for note in notes if note.startswith("interval"))
     return "".join(f" {reason.capitalize()}." for reason in reasons)

@@ -82,7 +82,7 @@ def qualities(report: Report) -> Section:
         " and with four for a large front). Diversity: mean L1 distance between two candidates of a run, normalised"
         " rewards; with failed candidates at 0, frequent failure can look like diversity. Infeasible candidates count"
         " as failed."
-    ) + withheld(each for q in report.qualities for each in (q.hypervolume, q.diversity, q.diversity_all))
+    ) + withheld(report.qualities)
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)
 
@@ -100,11 +100,7 @@ def health(report: Report) -> Section:
         " tokens. Unreadable: completions without a readable answer. Failed (not scored, or infeasible) and"
         " duplicates: shares of the answers. Reward: mean score of an answer, failed ones 0. Within and across: mean"
         " L1 distance between the rewards of two feasible answers, of one completion and of two completions of a run."
-    ) + withheld(
-        each
-        for h in report.health
-        for each in (h.entropy, h.unreadable, h.failed, h.duplicates, h.reward, h.within, h.across)
-    )
+    ) + withheld(report.health)
     columns = (
         "entrant", "policy", ">completions", ">entropy", ">unreadable", ">failed", ">duplicates", ">reward", ">within",
         ">across",

@@ -60,8 +60,7 @@ def short_sections(report: Report) -> tuple[Section, ...]:
     evidence = "e: betting e-process" if stops else "p: sign-flip test, Holm over all comparisons"
     differences = _narrow(
         _comparisons(report),
-        f"Δ: mean paired difference of {report.standings.metric} over problems; {evidence}."
-        + withheld(c.difference for c in comparisons),
+        f"Δ: mean paired difference of {report.standings.metric} over problems; {evidence}." + withheld(comparisons),
         ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
     )
     verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
@@ -122,7 +121,7 @@ def _design(design: Design) -> Section:
         more = amendment.extension
         added = f"{len(more.problems)} problems, seeds {', '.join(map(str, more.seeds)) or 'none'}"
         rows.append(("amendment", f"{added}, after {amendment.ended_runs:,} runs had ended: {more.reason}"))
-    rows += [(f"entrant {entrant.name}", _entrant(entrant, declared.baseline)) for entrant in declared.entrants]
+    rows += [(f"entrant {entrant.name}", entrant_text(entrant, declared.baseline)) for entrant in declared.entrants]
     for policy in design.policies:
         checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
         trained = f", trained by {policy.training_method}" if policy.training_method else ""
@@ -145,7 +144,7 @@ def _mark(problem: ProblemFacts) -> str:
     return "FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
 
 
-def _entrant(entrant: Entrant, baseline: str) -> str:
+def entrant_text(entrant: Entrant, baseline: str) -> str:
     proposer, mutator = entrant.role_labels()
     policies = proposer + (f", mutator {mutator}" if mutator else "")
     choice = f", chosen by {entrant.choice.value}" if entrant.policies or entrant.mutators else ""
@@ -168,7 +167,7 @@ def _standings(report: Report) -> Section:
         " brackets are 95 % percentile bootstrap intervals over problems. The tables below test the differences."
     )
     standings = report.standings.standings
-    note += withheld(each for s in standings for each in (s.pass_1, s.pass_k, s.best_k, s.ert, s.ert_tokens))
+    note += withheld(standings)
     rows = tuple(_standing(standing, several=k > 1) for standing in standings)
     several = [f">pass@{k}"] if k > 1 else []
     columns = ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", *several, f">best@{k}", ">ERT", ">ERT tokens")
@@ -189,7 +188,7 @@ def _comparisons(report: Report) -> Section:
         f"Δ: mean paired difference of {metric} over problems, with an interval as in the standings; p: paired"
         f" sign-flip test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and is valid at"
         " any time. Pairs with a failed run are excluded."
-    ) + withheld(c.difference for c in report.standings.comparisons)
+    ) + withheld(report.standings.comparisons)
     rows = tuple((*_compared(c), f"{c.verdict.value}: {c.note}") for c in report.standings.comparisons)
     return Section("comparisons", "Differences", note, _COMPARED, rows)
 
@@ -262,7 +261,7 @@ def _reached(report: Report) -> Section:
 def _pairwise(report: Report) -> Section:
     rows = tuple((pair.a, pair.b, estimate(pair.chance)) for pair in report.pairwise)
     note = "Probability that a run of A reaches the target before one of B, in evaluations; ties halved; not tested."
-    note += withheld(pair.chance for pair in report.pairwise)
+    note += withheld(report.pairwise)
     return Section("pairwise", "P(A > B)", note, ("A", "B", ">chance"), rows)
 
 

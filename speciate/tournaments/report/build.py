@@ -173,20 +173,19 @@ def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:
 
 def _noisy(schedule: Schedule, results: Results) -> tuple[NoisyScore, ...]:
     measured = results.ended & np.isfinite(results.score_margin)
-    scores = []
-    for p, e in np.argwhere(measured.any(axis=1)):
-        at = p, measured[p, :, e], e
-        margin = np.linalg.norm(results.score_margin[at]) / measured[p, :, e].sum()
-        scores.append(
-            NoisyScore(
-                problem=schedule.problems[p],
-                entrant=schedule.declared.entrants[e].name,
-                score=float(results.score[at].mean()),
-                margin=float(margin),
-                runs=int(measured[p, :, e].sum()),
-            )
+    runs = measured.sum(axis=1)
+    scores = np.where(measured, results.score, 0.0).sum(axis=1) / np.maximum(runs, 1)
+    margins = np.linalg.norm(np.where(measured, results.score_margin, 0.0), axis=1) / np.maximum(runs, 1)
+    return tuple(
+        NoisyScore(
+            problem=schedule.problems[p],
+            entrant=schedule.declared.entrants[e].name,
+            score=float(scores[p, e]),
+            margin=float(margins[p, e]),
+            runs=int(runs[p, e]),
         )
-    return tuple(scores)
+        for p, e in np.argwhere(runs)
+    )
 
 
 def _missing_runs(schedule: Schedule, results: Results) -> tuple[MissingRun, ...]:

@@ -134,32 +134,28 @@ def _comparison(
         )
         for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
     ]
-    # Like p-values, an interval that is inspected repeatedly loses its level.
-    final_test = test if measured.finished else None
     verdict, note = _verdict(declared, measured, test, adjusted)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
-    return MethodComparison(
-        a=a.method,
-        b=b.method,
-        search=str(a.search),
-        runs_a=runs[0],
-        runs_b=runs[1],
-        paired=measured.paired,
-        problems=measured.values[0].shape[1] if measured.complete else 0,
-        missing_pairs=measured.missing,
-        difference=None if test is None else test.difference,
-        low=None if final_test is None else final_test.low,
-        high=None if final_test is None else final_test.high,
-        level=LEVEL,
-        wins=0 if test is None else test.wins,
-        ties=0 if test is None else test.ties,
-        losses=0 if test is None else test.losses,
-        p_value=None if final_test is None else final_test.p_value,
-        exact=final_test is not None and final_test.exact,
-        holm=None if final_test is None else adjusted,
-        smallest_p=smallest_p(*counts, paired=measured.paired) if test is None else test.smallest_p,
-        verdict=verdict,
-        note=note,
+    known = () if test is None else ("difference", "wins", "ties", "losses", "smallest_p")
+    # Like p-values, an interval that is inspected repeatedly loses its level.
+    final = ("low", "high", "p_value", "exact") if test is not None and measured.finished else ()
+    return MethodComparison.model_validate(
+        {
+            "a": a.method,
+            "b": b.method,
+            "search": str(a.search),
+            "runs_a": runs[0],
+            "runs_b": runs[1],
+            "paired": measured.paired,
+            "problems": measured.values[0].shape[1] if measured.complete else 0,
+            "missing_pairs": measured.missing,
+            "level": LEVEL,
+            "holm": adjusted if final else None,
+            "smallest_p": smallest_p(*counts, paired=measured.paired),
+            "verdict": verdict,
+            "note": note,
+            **{name: getattr(test, name) for name in (*known, *final)},
+        }
     )
 
 

@@ -188,21 +188,21 @@ class MethodComparison(ReportModel):
     """Problems with a search run of every training run."""
     missing_pairs: int
     """(problem, seed) pairs excluded because a search run failed or was cancelled."""
-    difference: float | None
+    difference: float | None = None
     """Mean over training runs of the primary metric, A − B; None without a training run of each."""
-    low: float | None
+    low: float | None = None
     """Lower end of the t interval over training runs; None while withheld."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
     level: float
     """Coverage of the interval."""
-    wins: int
+    wins: int = 0
     """Training seeds on which A is better, or pairs of runs if unpaired; ``ties`` and ``losses`` likewise."""
-    ties: int
-    losses: int
-    p_value: float | None
+    ties: int = 0
+    losses: int = 0
+    p_value: float | None = None
     """Of the permutation test over training runs; None while withheld."""
-    exact: bool
+    exact: bool = False
     """True if every permutation was enumerated."""
     holm: float | None
     """The p-value adjusted for the number of method comparisons."""

@@ -118,7 +118,7 @@ def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeServ
         ("v-b", "vpo", 4),
     ]
     service.on("GET", PATH, say(_record(declared)))
-    assert "m1-s2: q1-2@1, vector_evolution, method m1, training seed 2" in cli("tournaments", "show", "synthetic").out
+    assert "m1-s2: q1-2@1; method m1, training seed 2; vector_evolution" in cli("tournaments", "show", "synthetic").out
 
 
 @pytest.mark.parametrize(
