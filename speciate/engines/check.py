@@ -86,7 +86,7 @@ def check(name: str, engine: Engine, limit_s: float) -> list[dict[str, Any]]:
         ("It goes on after it was killed", session.id in service.sessions,
          "Started again with the same files, it must evaluate further programs: keep state in `output` only."),
         ("It ends by itself", ended.status is not None,
-         f"End within {GRACE_S:g} s of the first answer with status 410. Here it {ended.exceeded}."),
+         f"End within {GRACE_S:g} s of the last evaluation. Here it {ended.exceeded}."),
         ("It ends with exit code 0", ended.status == 0, output),
         ("It leaves no processes", LEFT_RUNNING not in tail, "Wait for all processes that it starts."),
     )  # fmt: skip

@@ -32,7 +32,7 @@ from speciate.schema.engines import EngineEvaluation, EngineSession, ModelAnswer
 T = TypeVar("T")
 
 GRACE_S: Final = 15.0
-"""Seconds after the first refusal for the budget, in which an engine may save its state and end."""
+"""Seconds in which an engine whose budget is spent may save its state and end."""
 _CONCURRENCY, _MOST_CONCURRENCY = 2, 64
 _BODY_BYTES: Final = 16 << 20
 _CHUNK: Final = "chat.completion.chunk"
@@ -85,12 +85,11 @@ class Relay:
     def __init__(self, service: EngineService, session: EngineSession) -> None:
         self.refused: Counter[str] = Counter()
         """Refused requests by kind: ``budget``, ``score``, ``flood``, ``request``."""
-        self.spent = False
-        """True if no evaluation is left, or a request was refused for the budget."""
         wanted = session.engine_options.get("concurrency", _CONCURRENCY)
         self.concurrency = min(max(wanted, 1), _MOST_CONCURRENCY) if isinstance(wanted, int) else _CONCURRENCY
         """Requests that the engine is to send at a time."""
-        self._refused_at: float | None = None
+        self._spent_at: float | None = None
+        self._refusing = False
         self._service, self._session = service, session
         self._places = threading.Semaphore(4 * self.concurrency)
         self._closed = threading.Event()
@@ -119,9 +118,17 @@ class Relay:
         }
 
     @property
+    def spent(self) -> bool:
+        """True if no evaluation is left, or a request was refused for the budget."""
+        return self._spent_at is not None
+
+    @property
     def overdue(self) -> bool:
         """True if the engine goes on although its budget is spent."""
-        return self._refused_at is not None and time.monotonic() - self._refused_at > GRACE_S
+        return self._spent_at is not None and time.monotonic() - self._spent_at > GRACE_S
+
+    def _spend(self) -> None:
+        self._spent_at = self._spent_at or time.monotonic()
 
     def answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and JSON of the response to a request; a path without a body lists the model."""
@@ -132,7 +139,7 @@ class Relay:
         try:
             if route is None:
                 raise NotFoundError("There are /v1/chat/completions, /v1/models and /evaluate only.")
-            if self._refused_at is not None:
+            if self._refusing:
                 raise BudgetSpentError("The budget of the run is spent: end now.")
             return 200, route(body)
         except ValidationError as error:
@@ -142,7 +149,8 @@ class Relay:
         except SpeciateError as error:
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 503)
             if status == 410:
-                self.spent, self._refused_at = True, self._refused_at or time.monotonic()
+                self._refusing = True
+                self._spend()
             kind = "budget" if status == 410 else "service" if status == 503 else "request"
             return self._refuse(status, error.slug.replace("-", "_"), str(error), kind)
         finally:
@@ -159,7 +167,8 @@ class Relay:
         sent = _Program.model_validate_json(body)
         key = sent.id or str(uuid4())
         result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
-        self.spent |= result.evaluations_left == 0
+        if result.evaluations_left == 0:
+            self._spend()
         return result.model_dump(mode="json", exclude={"pending"})
 
     def _complete(self, body: bytes) -> dict[str, Any]:

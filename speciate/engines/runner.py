@@ -19,7 +19,6 @@ from speciate.engines.installation import Engine
 from speciate.engines.launch import run_engine
 from speciate.engines.relay import GRACE_S, Relay
 from speciate.schema.engines import EngineOutcome, EngineSession
-from speciate.subprocesses import CommandResult
 
 _WAIT_S: Final = 5.0
 
@@ -84,26 +83,24 @@ class EngineRunner:
             if time.monotonic() - renewed_at > self.lease_s / 3:
                 renewed_at = time.monotonic()
                 lost.extend(self._renew(session))
-            return bool(lost) or relay.overdue or self.stopping.is_set()
+            return (bool(lost) and not relay.spent) or relay.overdue or self.stopping.is_set()
 
         with Relay(self.client.engines, session) as relay:
             ended, tail = run_engine(self.engines[session.engine], session, folder, relay, self.limit_s, must_end)
-        outcome, reason = (EngineOutcome.LAPSED, lost[0]) if lost else self._outcome(ended, tail, relay)
-        if not lost:
-            end = partial(self.client.engines.end, processor_s=ended.processor_s, refused=relay.refused)
-            with suppress(ConflictError):  # the run was cancelled meanwhile
-                retried(lambda: end(session.id, outcome, reason), self.stopping)
-        self.report(session, outcome, reason)
-
-    def _outcome(self, ended: CommandResult, tail: str, relay: Relay) -> tuple[EngineOutcome, str]:
         if relay.overdue:
-            return EngineOutcome.FINISHED, f"It was ended {GRACE_S:g} s after its budget was spent."
-        if ended.status is None:
-            released = self.stopping.is_set()
-            return EngineOutcome.RELEASED if released else EngineOutcome.FAILED, f"It {ended.exceeded}."
-        if ended.status == 0 or relay.spent:
-            return EngineOutcome.FINISHED, ""
-        return EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {tail or 'no output'}"
+            outcome, reason = EngineOutcome.FINISHED, f"It was ended {GRACE_S:g} s after its budget was spent."
+        elif ended.status == 0 or (ended.status and relay.spent):
+            outcome, reason = EngineOutcome.FINISHED, ""
+        elif ended.status:
+            outcome, reason = EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {tail or 'no output'}"
+        elif lost or self.stopping.is_set():
+            outcome, reason = EngineOutcome.RELEASED, (*lost, "Its runner was stopped.")[0]
+        else:
+            outcome, reason = EngineOutcome.FAILED, f"It {ended.exceeded}."
+        end = partial(self.client.engines.end, processor_s=ended.processor_s, refused=relay.refused)
+        with suppress(ConflictError):  # the run was deleted meanwhile
+            retried(lambda: end(session.id, outcome, reason), self.stopping)
+        self.report(session, outcome, reason)
 
     def _renew(self, session: EngineSession) -> list[str]:
         """Renew the lease; return why the engine must stop, if it must."""

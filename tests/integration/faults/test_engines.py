@@ -6,19 +6,22 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from speciate.client import Client
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
+from speciate.engines.installation import installed
+from speciate.engines.runner import EngineRunner
 from speciate.schema.runs import RunRecord
 from tests.integration.faults.conftest import Service
 from tests.support.openai_endpoint import Reply, serve
@@ -80,6 +83,12 @@ def play(service: Service, tmp_path: Path, run_id: UUID, source: str, *arguments
     return service.wait_for_end(run_id), printed.decode()
 
 
+def sessions(service: Service, run_id: UUID) -> list[tuple[object, ...]]:
+    """State and attempt of the run's sessions, and whether the engine used processor time."""
+    statement = "SELECT state, attempt, processor_s > 0 FROM engine_sessions WHERE run_id = :id ORDER BY id"
+    return service.query(statement, id=run_id)
+
+
 @pytest.mark.parametrize("engine", ["independent-sampling", "sequential-sampling"])
 def test_a_baseline_spends_its_budget_and_no_more(service: Service, tmp_path: Path, engine: str) -> None:
     with model() as policy:
@@ -88,25 +97,28 @@ def test_a_baseline_spends_its_budget_and_no_more(service: Service, tmp_path: Pa
         printed, _ = runner.communicate(timeout=120)
     assert "finished" in printed.decode()
     service.check_complete(run_id, BUDGET)
+    assert sessions(service, run_id) == [("finished", 1, True)]
     assert service.stores.runs.get(run_id).spent.tokens >= 10 * (BUDGET - 1)
 
 
 def test_an_engine_that_is_killed_goes_on_and_nothing_counts_twice(service: Service, tmp_path: Path) -> None:
     rng = random.Random(5)
     with model() as policy:
-        run_id = begin(service, policy, "sequential-sampling", 120)
+        run_id = begin(service, policy, "sequential-sampling", 60)
         deadline = time.monotonic() + 120
         kills = 0
-        while not service.stores.runs.get(run_id).state.ended:
-            assert time.monotonic() < deadline
+        while not (run := service.stores.runs.get(run_id)).state.ended:
             runner = start(service, tmp_path, "sequential-sampling", "--run", str(run_id), "--idle", "30")
-            time.sleep(rng.uniform(2.0, 4.0))
-            # Ctrl-C gives the run back at once and counts as no attempt.
-            runner.send_signal(signal.SIGINT)
+            goal = run.spent.evaluations + rng.randint(5, 20)
+            while (run := service.stores.runs.get(run_id)).spent.evaluations < goal and not run.state.ended:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            # A runner that is stopped gives the run back at once, which counts as no attempt.
+            runner.terminate()
             runner.communicate(timeout=30)
             kills += 1
     assert kills > 1
-    service.check_complete(run_id, 120)
+    service.check_complete(run_id, 60)
 
 
 def test_a_run_whose_runner_is_killed_fails_after_three_attempts(service: Service, tmp_path: Path) -> None:
@@ -135,6 +147,25 @@ EngineRunner(Client("{service.stack.url}"), {{"mine": engine}}, Path("{tmp_path}
     run = service.stores.runs.get(run_id)
     assert run.state.value == "failed"
     assert run.spent.evaluations == 4
+
+
+def test_a_paused_run_stops_its_engine_which_goes_on_later(service: Service, tmp_path: Path) -> None:
+    engine = installed("sequential-sampling", tmp_path)
+    assert engine is not None
+    with model() as policy, Client(service.stack.url) as client, ThreadPoolExecutor(1) as pool:
+        run_id = begin(service, policy, "sequential-sampling", 40)
+        runner = EngineRunner(client, {"sequential-sampling": engine}, tmp_path, run=str(run_id), lease_s=1.5, idle_s=3)
+        done = pool.submit(runner.run_until_idle)
+        service.wait(run_id, lambda run: run.spent.evaluations > 5)
+        service.stores.signals.committed(service.stores.runs.pause(run_id))
+        done.result(timeout=60)
+        paused = service.stores.runs.get(run_id).spent.evaluations
+        assert sessions(service, run_id) == [("released", 1, True)]
+        service.stores.signals.committed(service.stores.runs.resume(run_id))
+        runner.run_until_idle()
+    assert paused < 40
+    service.check_complete(run_id, 40)
+    assert sessions(service, run_id)[1:] == [("finished", 1, True)]
 
 
 BAD = {
