@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hover, series_marker, step_line
 from service.dashboard.formatting import clip
-from speciate.tournaments.report.measures import Estimate, Reached
+from speciate.tournaments.report.measures import BudgetLaw, Estimate, Reached
 from speciate.tournaments.report.models import Comparison, Verdict
 
 _VERDICTS: Final = {Verdict.BETTER: "▲ better", Verdict.WORSE: "▼ worse"}
@@ -41,6 +41,21 @@ def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow:
     )
     table, height = Table(columns, rows), min(96, 9 + 4 * len(drawn)) if narrow else min(48, 9 + 2 * len(drawn))
     return Chart("differences", "Difference per comparison", note, data, layout, table, height=height)
+
+
+def score_chart(curves: Sequence[BudgetLaw]) -> Chart:
+    """Draw the mean best score so far, at budgets that are evenly spaced in logarithm."""
+    data = [
+        {"type": "scatter", "mode": "lines+markers", "x": list(curve.budgets), "y": list(curve.measured),
+         "name": escaped(curve.entrant), "marker": series_marker(rank, 7)}
+        for rank, curve in enumerate(curves)
+        if curve.measured
+    ]  # fmt: skip
+    rows = [(c.entrant, x, y) for c in curves for x, y in zip(c.budgets, c.measured, strict=True)]
+    layout = {"xaxis": axis("evaluations", type="log"), "yaxis": axis("best score"), "showlegend": True}
+    note = "Mean over problems and seeds of the best score so far. Higher and further left is better."
+    table = Table(("entrant", "evaluations", "best score"), rows)
+    return Chart("reached", "Best score against evaluations", note, data, layout, table, height=20)
 
 
 def reach_chart(curves: Sequence[Reached]) -> Chart:

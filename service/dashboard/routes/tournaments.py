@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, create_model
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.tournament import differences_chart, reach_chart
+from service.dashboard.figures.tournament import differences_chart, reach_chart, score_chart
 from service.dashboard.forms import FormDep, idempotency_key
 from service.dashboard.model_form import PROBLEMS_NOTE, ModelForm, add_form_routes
 from service.dashboard.pages import page
@@ -177,7 +177,7 @@ def _charts(dashboard: DashboardContext, record: TournamentRecord, narrow: bool)
     report = dashboard.report(record)
     metric = report.standings.metric.replace("_", " ")
     return (
-        reach_chart(report.reached),
+        score_chart(report.score_laws) if record.declaration.metric.of_scores else reach_chart(report.reached),
         differences_chart(report.standings.comparisons, metric, narrow=narrow),
     )
 

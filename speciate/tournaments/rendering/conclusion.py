@@ -146,6 +146,9 @@ def _undecided(report: Report) -> str:
     what = "unlocked" if design.declared.target is None else f"with {design.declared.target} reached"
     counts = _listed([f"{each.entrant} {each.unlocked}" for each in ranked])
     counts = f"problems {what}, of {problems}: {counts}" if problems else "no pair of runs has completed"
+    if design.declared.metric.of_scores and problems:
+        scores = sorted(((each.best_1.value or 0.0, each.entrant) for each in ranked), reverse=True)
+        counts = f"mean best score on {problems} problems: {_listed([f'{name} {score:.3g}' for score, name in scores])}"
     if design.pending:
         reason = f"{design.ended:,} of {design.planned:,} runs have ended"
     elif any(each.verdict is Verdict.EXPLORATORY for each in comparisons):

@@ -64,6 +64,10 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
     )
     verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
+    of_scores, k = report.design.declared.metric.of_scores, report.design.k
+    told = "pass@1: probability that a run does; ERT: evaluations of all runs ÷ successes"
+    if of_scores:
+        told = f"best@{k}: expected best score of {k} run{'s' * (k > 1)}"
     tables = (
         _narrow(
             methods(report),
@@ -72,10 +76,9 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ),
         _narrow(
             _standings(report),
-            "unlocked: problems on which a run reached the target; pass@1: probability that a run does; ERT:"
-            " evaluations of all runs ÷ successes; brackets: 95 % intervals over problems."
-            + withheld(each for s in standings for each in (s.pass_1, s.ert)),
-            ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", ">ERT"),
+            f"unlocked: problems on which a run reached the target; {told}; brackets: 95 % intervals over problems."
+            + withheld(each for s in standings for each in ((s.best_k,) if of_scores else (s.pass_1, s.ert))),
+            ("entrant", ">runs", ">missing", ">unlocked", *((f">best@{k}",) if of_scores else (">pass@1", ">ERT"))),
         ),
         replace(differences, rows=verdicts),
     )

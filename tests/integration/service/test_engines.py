@@ -179,6 +179,7 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     assert (record["started"], record["ended"], record["state"]) == (9, 3, "running")
     while (session := acquire(fair, tournament="first", engines=["mine"])) is not None:
         assert session["engine_options"] == {"k": 2}
+        session_run = session["run_id"]
         for x in range(6):
             fair.api.post(f"/v1/engine-sessions/{session['id']}/completions", {"messages": CHAT})
             assert evaluate(fair, session["id"], f"x = {x + 4}\ny = 1\n").status_code == 200
@@ -199,6 +200,10 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     assert [each["strategy"] for each in report["standings"]["standings"]] == [
         "best_of_n", "engine:mine", "vector_evolution",
     ]  # fmt: skip
+    page = fair.api.get("/tournaments/first").text
+    assert "mean best score on 3 problems: " in page
+    assert "Best score against evaluations" in page
+    assert "engine:mine" in fair.api.get(f"/runs/{session_run}").text
     unlocks = fair.api.get("/v1/unlocks", params={"strategy": "engine:mine"}).json()["items"]
     assert {unlock["policy"] for unlock in unlocks} == {"good"}
     (engine,) = (each for each in report["executions"] if each["entrant"] == "engine")
