@@ -50,7 +50,7 @@ async def metrics(app_state: AppStateDep) -> Response:
 @router.get("/v1/signing-key")
 def signing_key(stores: StoresDep) -> SigningKeyResponse:
     """Return the public key of the signatures of this service, such as those of bundles of tournaments."""
-    return SigningKeyResponse(public_key=stores.secrets.signing_key().public_key().public_bytes_raw().hex())
+    return SigningKeyResponse(public_key=stores.secrets.sealer.signing_key().public_key().public_bytes_raw().hex())
 
 
 @router.get("/v1/workers")

@@ -80,6 +80,6 @@ def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
 def tournament_bundle(name: NameInPath, stores: StoresDep) -> Response:
     """Return an ended tournament as one signed ZIP archive, which `speciate tournaments verify` checks."""
     record, file = stores.tournaments.get(name), BytesIO()
-    stores.tournaments.results.write_bundle(record, file, stores.secrets.signing_key())
+    stores.tournaments.results.write_bundle(record, file, stores.secrets.sealer.signing_key())
     headers = {"Content-Disposition": f'attachment; filename="{record.slug}.zip"'}
     return Response(file.getvalue(), media_type=_ZIP, headers=headers)

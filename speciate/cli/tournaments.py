@@ -273,9 +273,9 @@ def verify(
     if as_json:
         output.print_json(verification)
     else:
-        for check in verification.checks:
-            output.print_line(f"{check.name}: {'FAILED' if check.faults else 'passed'}")
-            for fault in check.faults:
+        for name, faults in verification.faults.items():
+            output.print_line(f"{name}: {'FAILED' if faults else 'passed'}")
+            for fault in faults:
                 output.print_line(f"  {fault}.")
         if (manifest := verification.manifest) is not None:
             output.print_note(f"declaration {manifest.declaration}, signed by {manifest.public_key}")

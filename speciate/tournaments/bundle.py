@@ -111,23 +111,16 @@ class Manifest(ReportModel):
         return values
 
 
-class Check(ReportModel):
-    """One step of a verification."""
-
-    name: str
-    faults: tuple[str, ...]
-    """What failed, where, and what it means; empty if it passed."""
-
-
 class Verification(ReportModel):
-    """The steps of a verification, up to the first part that cannot be read."""
+    """The checks of a bundle, up to the first part that cannot be read."""
 
     manifest: Manifest | None
-    checks: tuple[Check, ...]
+    faults: dict[str, tuple[str, ...]]
+    """By check: what failed, where, and what it means; empty if it passed."""
 
     @property
     def passed(self) -> bool:
-        return not any(check.faults for check in self.checks)
+        return not any(self.faults.values())
 
 
 def write(
@@ -176,7 +169,8 @@ def run_columns(declared: Tournament) -> tuple[str, ...]:
 
 def verify(file: BinaryIO, key: str | None = None) -> Verification:
     """Check a bundle without a service; with ``key`` it must be signed by this public key."""
-    bundle, checks = _Bundle(file, key), []
+    bundle = _Bundle(file, key)
+    checks: dict[str, tuple[str, ...]] = {}
     for name, step in _STEPS.items():
         readable = True
         try:
@@ -190,10 +184,10 @@ def verify(file: BinaryIO, key: str | None = None) -> Verification:
             readable, faults = False, [f"it is no complete ZIP archive ({error}): get the file again"]
         if (more := len(faults) - _MOST_FAULTS) > 0:
             faults[_MOST_FAULTS:] = [f"and {more:,} more"]
-        checks.append(Check(name=name, faults=tuple(faults)))
+        checks[name] = tuple(faults)
         if not readable:
             break
-    return Verification(manifest=vars(bundle).get("manifest"), checks=tuple(checks))
+    return Verification(manifest=vars(bundle).get("manifest"), faults=checks)
 
 
 class _Bundle:

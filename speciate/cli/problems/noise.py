@@ -58,8 +58,8 @@ class NoiseCheck:
         if self.failed:
             output.print_line(f"warning: {self.failed} of {count} evaluations of the seed program failed.")
             return
-        measured = varying(problem, self.evaluations)
-        for objective, size in measured:
+        measured, advice = varying(problem, self.evaluations), noise_advice(problem, self.evaluations)
+        for objective, size in () if advice else measured:  # the advice names them
             output.print_line(f"{objective.name} varies by {size} in {count} evaluations.")
         if measured:
             seeds = "also with the same seed, so that the machine or fresh random numbers are part of it"
@@ -72,7 +72,7 @@ class NoiseCheck:
         if self.idle.rewards is not None:
             scores = dict(zip(problem.space.names, self.idle.rewards, strict=True))
             output.print_line(f"warning: an empty program is no failure, it scores {output.format_rewards(scores)}.")
-        if advice := noise_advice(problem, self.evaluations):
+        if advice:
             output.print_line(advice)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -15,9 +14,6 @@ from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.tables.catalog import policies, policy_keys
 from speciate.storage.tables.webhooks import webhooks
 from speciate.storage.webhooks.store import renew_sealed, webhook_purpose
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @dataclass
@@ -82,11 +78,7 @@ class SecretsCheck:
 class SealedSecrets(Store):
     """Checks if secrets open, and discards their contents."""
 
-    _sealer: Sealer
-
-    def signing_key(self) -> Ed25519PrivateKey:
-        """Return the key that signs exports; ``SecretKeyError`` without a secret key."""
-        return self._sealer.signing_key()
+    sealer: Sealer
 
     @with_retries
     def check(self) -> SecretsCheck:
@@ -101,5 +93,5 @@ class SealedSecrets(Store):
             for key in keys
         ]
         secrets += [(f"webhook {each.id}", webhook_purpose(each.id), each.sealed) for each in hooks]
-        unopened = tuple(what for what, purpose, sealed in secrets if not self._sealer.opens(purpose, sealed))
-        return SecretsCheck(self._sealer.keyless, len(secrets) - len(unopened), unopened)
+        unopened = tuple(what for what, purpose, sealed in secrets if not self.sealer.opens(purpose, sealed))
+        return SecretsCheck(self.sealer.keyless, len(secrets) - len(unopened), unopened)

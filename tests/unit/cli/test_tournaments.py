@@ -305,6 +305,6 @@ def test_bundle_is_written_and_verified(cli: Cli, service: FakeService, tmp_path
     out.write_bytes(out.read_bytes()[:-30])
     truncated = cli("tournaments", "verify", out, "--json")
     assert truncated.code == ExitCode.FAILED
-    assert "no complete ZIP archive" in json.loads(truncated.out)["checks"][0]["faults"][0]
+    assert "no complete ZIP archive" in json.loads(truncated.out)["faults"]["archive"][0]
     assert cli("tournaments", "verify", tmp_path / "none.zip").code == ExitCode.INVALID
     assert len(service.requests) == asked
