@@ -114,6 +114,7 @@ _DIGESTS = {
     "0203_estimates.py": "0a92a3a187690504",
     "0204_noisy_evaluations.py": "191b03d3160f8a0d",
     "0205_engine_sessions.py": "d49e486e5a8ad17f",
+    "0206_own_runs.py": "b25e21f3ba74f7d4",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
