@@ -68,11 +68,6 @@ def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Indiv
             progress.best = list(rival.vector)
 
 
-def new_rivals(candidates: Iterable[Candidate]) -> list[Individual]:
-    """Return the candidates of a batch that have rewards and repeat no other."""
-    return [each.individual for each in candidates if each.evaluation.rewards is not None and each.duplicate_of is None]
-
-
 def claim_targets(change: RunChange, context: RunContext, number: int, targets: TargetSet) -> None:
     """Claim the targets that a candidate is the first to meet."""
     progress = change.progress

@@ -216,16 +216,11 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     if len(rewards):
         mean = tuple(rewards.mean(axis=0).tolist())
     if len(rewards) > 1:
+        from scipy.special import stdtrit  # imported here: every process loads this module, and few runs are noisy
+
         error = rewards.std(axis=0, ddof=1) / math.sqrt(len(rewards))
-        margin = tuple((_student_t(len(rewards) - 1) * error).tolist())
+        margin = tuple((float(stdtrit(len(rewards) - 1, 0.975)) * error).tolist())
     return FinalValue(number, len(rewards), mean, margin, failed=count - len(rewards))
-
-
-def _student_t(freedom: int) -> float:
-    """Return the 97.5 % point of Student's t distribution."""
-    from scipy import special  # imported here: every process loads this module, and few runs are noisy
-
-    return float(special.stdtrit(freedom, 0.975))
 
 
 def _repeat(result: Evaluation) -> Repeat:

@@ -13,7 +13,7 @@ from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
 from speciate.runs.progress import NewWork, RunChange
-from speciate.runs.stopping import complete_unlocked, complete_when_idle, notice_plateau, spent_limits
+from speciate.runs.stopping import complete, complete_when_idle, notice_plateau, spent_limits
 from speciate.search.strategies import build_strategy
 
 EXTERNAL_LANE: Final = -1
@@ -109,7 +109,7 @@ def proceed(
         change.works.append(NewWork(WorkKind.CONFIRM, lane, change.progress.batches, payload))
         change.progress.live += 1
     elif ends:
-        complete_unlocked(change, context)
+        complete(change, context, "the unlock target is confirmed")
     elif opens_lanes:
         continue_lanes(change, context, *open_lanes(context, change.progress.evaluations))
     else:

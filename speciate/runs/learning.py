@@ -5,7 +5,7 @@ Every group is in one place: waiting in the progress, in the payload of one ``le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -218,7 +218,3 @@ def _end(change: RunChange, state: LearningState, reason: str) -> None:
     state.dropped += len(state.waiting)
     state.waiting, state.ended = [], reason
     change.event(EventKind.LEARNING_ENDED, reason=reason, step=state.step)
-
-
-def group_refs(payload: Mapping[str, Any]) -> list[GroupRef]:
-    return [GroupRef(**group) for group in payload["groups"]]

@@ -23,7 +23,7 @@ from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Confirmation, EvaluatedBatch, FinalValue, LearnedStep, Lease, ProposedBatch, RunContext
-from speciate.runs.counters import add_confirmed_event, claim_targets, count_outcome, keep_best, new_rivals, summary
+from speciate.runs.counters import add_confirmed_event, claim_targets, count_outcome, keep_best, summary
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import EXTERNAL_LANE, add_evaluate, continue_lanes, open_lanes, proceed
@@ -236,7 +236,8 @@ def record_evaluations(
         if candidate.duplicate_of is None:
             claim_targets(change, context, candidate.number, candidate.targets)
     if revision is None:
-        keep_best(progress, context, new_rivals(batch.candidates))
+        scored = [each for each in batch.candidates if each.evaluation.rewards is not None]
+        keep_best(progress, context, [each.individual for each in scored if each.duplicate_of is None])
     else:
         _record_revision(change, context, revision)
     progress.improvements += len(winners)

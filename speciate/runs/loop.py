@@ -35,7 +35,7 @@ from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Pro
 from speciate.runs.answers import read_answers, repetitions
 from speciate.runs.evaluation import ProgramBatch, evaluate_programs, final_value, repeat_evaluation
 from speciate.runs.guidance import has_hints
-from speciate.runs.payloads import is_final, read_confirmations
+from speciate.runs.payloads import read_confirmations
 from speciate.runs.prompting import REPEATING, Prompter, answers_per_prompt, batch_rng, plan_requests
 from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
@@ -66,7 +66,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
             repeated.append((selection, answers))
             continue
         selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
-        population.take(selection.parents)
+        population.taken += selection.parents
         selections.append((selection, answers))
 
     # Build the prompts, and choose the policies that receive them.
@@ -120,7 +120,7 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     context = work.context(lease.run_id)
     number, targets = read_confirmations(lease.payload)[0]
     member = work.members(lease.run_id, [number])[number]
-    if is_final(lease.payload):
+    if lease.payload.get("final"):
         return work.commit_final(lease, final_value(context, work, evaluator, member))
     repeats, met = repeat_evaluation(context, work, evaluator, member)
     missed = [i for i in targets if not met >> i & 1]

@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
-from typing import Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -56,44 +55,24 @@ def shape_of(context: RunContext, program: str) -> str | None:
         return None
 
 
-def _node_types(kind: type[ast.AST]) -> set[type[ast.AST]]:
-    return {kind}.union(*(_node_types(below) for below in kind.__subclasses__()))
-
-
 def _flat(tree: ast.Module, *, documented: bool) -> str:
     """Return a unique text of a syntax tree. Unlike ``ast.dump``, it works at any depth."""
     parts: list[object] = []
-    left: list[object] = [tree]
+    left: list[Any] = [tree]
     while left:
         item = left.pop()
-        kind = type(item)
-        if kind in _NODES:
-            name, children = _NODES[kind]
-            parts.append(name)
-            values = children(item)
-            left.extend(values if documented or kind not in _DOCUMENTED else _undocumented(item, values))
-        elif kind is list:
-            items = cast("list[object]", item)
-            parts.append(len(items))
-            left.extend(items)
+        if isinstance(item, ast.AST):
+            parts.append(type(item).__name__)
+            values = [getattr(item, field) for field in item._fields]
+            if not documented and isinstance(item, _DOCUMENTED):
+                values[item._fields.index("body")] = _without_docstring(item.body)
+            left.extend(values)
+        elif isinstance(item, list):
+            parts.append(len(item))
+            left.extend(item)
         else:
             parts.append((item,))
     return repr(parts)
-
-
-def _undocumented(node: object, values: Sequence[object]) -> list[object]:
-    body = cast("ast.Module", node).body
-    return [_without_docstring(body) if value is body else value for value in values]
-
-
-def _children_of(fields: tuple[str, ...]) -> Callable[[object], Sequence[object]]:
-    if len(fields) > 1:
-        return attrgetter(*fields)
-    return lambda node: [getattr(node, field) for field in fields]
-
-
-# Every answered program passes here, so the fields of each node type are looked up once.
-_NODES: Final = {kind: (kind.__name__, _children_of(kind._fields)) for kind in _node_types(ast.AST)}
 
 
 def _drop_docstrings(tree: ast.Module) -> None:

@@ -48,10 +48,6 @@ def final_payload(number: int) -> dict[str, Any]:
     return {"number": number, "targets": [], "final": True}
 
 
-def is_final(payload: Mapping[str, Any]) -> bool:
-    return bool(payload.get("final"))
-
-
 def read_confirmations(payload: Mapping[str, Any]) -> list[DueConfirmation]:
     """Return the confirmation of a ``confirm`` unit, and those that follow in its lane.
 

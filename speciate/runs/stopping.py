@@ -2,7 +2,7 @@
 
 - A run is completed when no unit is in flight and the budget holds no further batch (``complete_when_idle``); when its
   archive has not improved for ``stop_on_plateau`` evaluations (``notice_plateau``); when its unlock target is confirmed
-  and ``stop_on_unlock`` is set (``complete_unlocked``); when its budget of seconds is spent (``expire``); or when its
+  and ``stop_on_unlock`` is set (``complete``); when its budget of seconds is spent (``expire``); or when its
   campaign is completed while it waits for a grant (``complete_waiting_run``); or when its engine has ended
   (``complete_proposed``).
 - It fails when its engine fails or loses its runner three times (``fail``).
@@ -114,7 +114,7 @@ def _assess_best(change: RunChange, context: RunContext) -> bool:
     return True
 
 
-def _complete(change: RunChange, context: RunContext, reason: str) -> None:
+def complete(change: RunChange, context: RunContext, reason: str) -> None:
     """Discard work in flight and complete the run, after a last look at its best candidate."""
     progress = change.progress
     if progress.state is RunState.RUNNING and _assess_best(change, context):
@@ -154,10 +154,6 @@ def notice_plateau(progress: RunProgress, context: RunContext) -> None:
         progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
 
 
-def complete_unlocked(change: RunChange, context: RunContext) -> None:
-    _complete(change, context, "the unlock target is confirmed")
-
-
 def complete_waiting_run(change: RunChange, reason: str) -> None:
     """Complete a run that waits for a further grant; leave any other run unchanged."""
     if change.progress.state is RunState.PAUSED and waits_for_grant(change.progress.reason):
@@ -195,7 +191,7 @@ def expire(change: RunChange, context: RunContext, confirming: int) -> None:
         change.progress.live = confirming
         change.progress.reserved_evaluations = 0
     else:
-        _complete(change, context, "the budget of seconds is spent")
+        complete(change, context, "the budget of seconds is spent")
     _cap_seconds(change.progress, context)
 
 

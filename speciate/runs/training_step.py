@@ -9,8 +9,8 @@ from speciate.domain.errors import ConfigurationError, LearningError
 from speciate.domain.learning import Lineage, learned_slug
 from speciate.domain.policy import Policy
 from speciate.ports.learner import LearnedCheckpoint, Learner, LearningGroup, LearningRollout, LearningTask
-from speciate.ports.work import Commit, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
-from speciate.runs.learning import group_refs, learned_rewards
+from speciate.ports.work import Commit, GroupRef, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
+from speciate.runs.learning import learned_rewards
 
 
 def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
@@ -30,7 +30,7 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         raise ConfigurationError(f"run {lease.run_id} does not learn.")
     used = work.learned(lease.run_id)
     parent = context.proposer if used is None else used.policy
-    refs = group_refs(lease.payload)
+    refs = [GroupRef(**group) for group in lease.payload["groups"]]
     step = int(lease.payload["step"])
     contexts = {ref.run: context if ref.run is None else work.context(UUID(ref.run)) for ref in refs}
     task = LearningTask(

@@ -110,18 +110,14 @@ def _signature(candidate: Individual, problem: Problem, bins: int) -> int:
 
 def _novelty(candidate: Individual, problem: Problem, bins: int) -> int:
     runs = _runs(candidate.program[:_READ_CHARACTERS])
-    unknown = runs - _seed_runs(problem.seed_program[:_READ_CHARACTERS])
+    unknown = runs - _runs(problem.seed_program[:_READ_CHARACTERS])
     return math.floor(bins * len(unknown) / max(1, len(runs)))
 
 
+@lru_cache(maxsize=64)
 def _runs(text: str) -> frozenset[tuple[str, str, str]]:
     words = _WORD.findall(text)
     return frozenset(zip(words, words[1:], words[2:], strict=False))
-
-
-@lru_cache(maxsize=64)
-def _seed_runs(seed_program: str) -> frozenset[tuple[str, str, str]]:
-    return _runs(seed_program)
 
 
 _MEASURES: Final[dict[Feature, Measure]] = {

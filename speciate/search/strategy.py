@@ -99,37 +99,24 @@ class Family:
 class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""
-
-    @property
-    def batch(self) -> int:
-        """Number of the current batch, from 0: the clock of the search."""
-
-    @property
-    def seed_number(self) -> int | None:
-        """Number of the first seed program's candidate, or None without a seed program."""
+    problem: Problem
+    seed: int
+    """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""
+    batch: int
+    """Number of the current batch, from 0: the clock of the search."""
+    seed_number: int | None
+    """Number of the first seed program's candidate, or None without a seed program."""
+    taken: list[int]
+    """Numbers of the parents that this batch has selected so far."""
+    operators: Mapping[PolicyRole, float]
+    """Operators that the run has, with the share of each in its prompts before anything is known of their success. The
+    shares sum to 1; that of ``MUTATE`` is positive."""
 
     @property
     def seed_rewards(self) -> Sequence[float] | None:
-        """Raw rewards of that candidate, shape (d,); None without a seed program, or if it failed."""
-
-    @property
-    def taken(self) -> Sequence[int]:
-        """Numbers of the parents that this batch has selected so far."""
+        """Raw rewards of the first seed program, shape (d,); None without a seed program, or if it failed."""
 
     def elites(self, island: int) -> EliteTable: ...
-
-    @property
-    def operators(self) -> Mapping[PolicyRole, float]:
-        """Operators that the run has, with the share of each in its prompts before anything is known of their success.
-
-        The shares sum to 1; that of ``MUTATE`` is positive.
-        """
 
     def latest(self) -> Sequence[Individual]:
         """Return the latest candidates without their texts, a window of bounded size, newest first."""

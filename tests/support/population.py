@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class ListView:
         self._held: dict[int, dict[str, Placement]] = {}
         self.taken: list[int] = []
         self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
-        self.operators: dict[PolicyRole, float] = {PolicyRole.MUTATE: 0.95, PolicyRole.PROPOSE: 0.05}
+        self.operators: Mapping[PolicyRole, float] = {PolicyRole.MUTATE: 0.95, PolicyRole.PROPOSE: 0.05}
         self.recent: list[Individual] = []
 
     def latest(self) -> list[Individual]:
