@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from service.problem_details import problem_response
 from speciate.domain import errors
 from speciate.domain.budget import Budget
-from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError, invalid
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.validation import place_of, validation_message
 from speciate.domain.values import Value
@@ -82,17 +82,13 @@ def _field_errors(error: SpeciateError) -> tuple[FieldError, ...]:
             return ()
 
 
-async def _domain_error(_: Request, error: Exception) -> JSONResponse:
-    return error_response(error) if isinstance(error, SpeciateError) else _internal()
+async def _domain_error(_: Request, error: Any) -> JSONResponse:
+    return error_response(error)
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+async def _invalid(_: Request, error: Any) -> JSONResponse:
     # The message does not repeat the input, which may be large, secret or malicious.
-    details = error.errors() if isinstance(error, RequestValidationError) else ()
-    field_errors = tuple(_field_error(detail) for detail in details)
-    head = str(field_errors[0]) if field_errors else "unexpected form"
-    more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
-    return error_response(InvalidInputError(f"The request is not valid: {head}{more}", field_errors=field_errors))
+    return error_response(invalid("The request", [_field_error(detail) for detail in error.errors()]))
 
 
 def _field_error(detail: dict[str, Any]) -> FieldError:
@@ -105,9 +101,7 @@ def _field_error(detail: dict[str, Any]) -> FieldError:
     return FieldError(validation_message(detail), place)
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, HTTPException):
-        return _internal()
+async def _http(_: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     if status is HTTPStatus.NOT_FOUND and error.detail == status.phrase:  # no route matches
@@ -134,10 +128,6 @@ async def _rejected_by_postgres(_: Request, error: Exception) -> JSONResponse:
 
 async def _unexpected(_: Request, __: Exception) -> JSONResponse:
     # Starlette raises the exception again after this response, so the server logs the traceback.
-    return _internal()
-
-
-def _internal() -> JSONResponse:
     return problem_response(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "internal",

@@ -15,7 +15,7 @@ from anyio import to_thread
 from service.api.schemas import PolicySubmission
 from service.dependencies import AppState
 from service.principal import Principal
-from speciate.domain.errors import FieldError, ForbiddenError, InvalidInputError
+from speciate.domain.errors import ForbiddenError, invalid_field
 from speciate.domain.policy import Policy
 from speciate.egress.network import AllowedNetworks
 from speciate.egress.transport import check_url
@@ -48,8 +48,8 @@ async def register(
         UnavailableError: The endpoint does not serve the policy, or no secret is set to encrypt its key.
     """
     if body.definition.lineage is not None:
-        lineage = FieldError("runs that learn set it: expected a definition without it", "definition.lineage")
-        raise InvalidInputError(f"{lineage}.", field_errors=(lineage,))
+        message = "runs that learn set it: expected a definition without it"
+        raise invalid_field("The policy", "definition.lineage", message)
     await _allow(body.definition, app_state, principal)
     policy = await to_thread.run_sync(_checked, body, app_state, limiter=app_state.pings)
     return await to_thread.run_sync(_add, body, policy, stores)
@@ -79,8 +79,7 @@ async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> N
 
 def _check_address(policy: Policy, network: AllowedNetworks) -> None:
     if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
-        field_error = FieldError(wrong, where="definition.base_url")
-        raise InvalidInputError(f"The policy is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field("The policy", "definition.base_url", wrong)
 
 
 def _checked(body: PolicySubmission, app_state: AppState) -> Policy:

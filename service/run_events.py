@@ -19,7 +19,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.responses import StreamingResponse
 
 from service.streams import Channel, StreamHub, wait
-from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
+from speciate.domain.errors import UnavailableError, invalid_field
 from speciate.domain.event import EventKind
 from speciate.schema.runs import EventRecord, RunRecord
 from speciate.storage.stores import Stores
@@ -146,8 +146,8 @@ class EventHub(StreamHub):
         run = await reader.run()
         self.require_capacity()  # again, since ``close_streams`` may have been called in the meantime
         if after > run.last_event:
-            field_error = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
-            raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
+            message = f"is {after}, but the run has only {run.last_event} events"
+            raise invalid_field("The stream position", "Last-Event-ID", message)
 
         def channel(goal: int | None) -> EventChannel:
             return EventChannel(run_id, reader, last=run.last_event, goal=goal, poll_s=self.poll_s)

@@ -14,7 +14,7 @@ from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, NeedsOperator, PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.access import Quota, Scope
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
+from speciate.domain.errors import NotFoundError, invalid_field
 from speciate.domain.values import ONE_LINE, Slug, Value
 from speciate.schema.base import Page
 from speciate.schema.projects import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
@@ -65,8 +65,7 @@ def list_tokens(
 def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep, response: Response) -> NewToken:
     """Create a token for the project. Its secret appears only in this response."""
     if body.expires_at is not None and body.expires_at <= datetime.now(UTC):
-        field_error = FieldError("is in the past: expected a future time", where="expires_at")
-        raise InvalidInputError(f"The token is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field("The token", "expires_at", "is in the past: expected a future time")
     created = stores.tokens.create(
         principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from functools import partial
 from typing import Annotated, Final, Self
 from uuid import UUID
@@ -12,6 +10,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import Field, StringConstraints, model_validator
 
+from service.api.proposals import attempts
 from service.api.schemas import Name
 from service.dependencies import StoresDep
 from service.principal import PrincipalDep
@@ -26,7 +25,6 @@ from speciate.storage.work.external import Submission
 router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)
 
 MAX_LEASE_S: Final = 86_400.0
-_POLL_S: Final = 1.0
 _MAX_FEEDBACK: Final = 256 << 10
 
 _Reward = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -140,13 +138,10 @@ async def acquire_evaluations(
         problem_id=problem,
         run_id=body.run,
     )
-    deadline, pause_s = time.monotonic() + body.wait_s, _POLL_S / 16
-    while not (leases := await to_thread.run_sync(lease)) and time.monotonic() < deadline:
-        await asyncio.sleep(pause_s)
-        if await request.is_disconnected():  # a dead evaluator must not lease what another one waits for
-            break
-        pause_s = min(2 * pause_s, _POLL_S)
-    return Page[LeasedEvaluation](items=leases)
+    async for leases in attempts(lease, request, body.wait_s):
+        if leases:
+            return Page[LeasedEvaluation](items=leases)
+    return Page[LeasedEvaluation](items=())
 
 
 @router.post("/evaluations:heartbeat")

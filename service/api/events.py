@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from service.api.schemas import RunId
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.streams import EVENT_STREAM
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import invalid_field
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
@@ -58,6 +58,5 @@ def _position(last_event_id: str | None, after: int) -> int:
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
-        field_error = FieldError("expected the id of an event, which is a number", where="Last-Event-ID")
-        raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field("The stream position", "Last-Event-ID", "expected the id of an event, which is a number")
     return int(last_event_id)

@@ -158,10 +158,11 @@ async def attempts(attempt: Callable[[], T], request: Request, wait_s: float) ->
     deadline, pause_s = time.monotonic() + wait_s, _POLL_S / 32
     while True:
         yield await to_thread.run_sync(attempt)
-        left = deadline - time.monotonic()
-        if left <= 0 or await request.is_disconnected():
+        if (left := deadline - time.monotonic()) <= 0:
             return
         await asyncio.sleep(min(pause_s, left))
+        if await request.is_disconnected():  # a dead evaluator must not lease what another one waits for
+            return
         pause_s = min(1.5 * pause_s, _POLL_S)
 
 

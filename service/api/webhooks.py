@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Response
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin
 from service.strict_json import StrictRoute
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import invalid_field
 from speciate.domain.webhook import DeliveryState, Webhook
 from speciate.egress.transport import check_url
 from speciate.schema.base import Page
@@ -35,8 +35,7 @@ async def add_webhook(body: Webhook, app_state: AppStateDep, stores: StoresDep, 
     # Name resolution may be slow, so it runs in the threads reserved for policy endpoints.
     reason = await to_thread.run_sync(check_url, body.url, app_state.settings.network, limiter=app_state.pings)
     if reason is not None:
-        field_error = FieldError(reason, where="url")
-        raise InvalidInputError(f"The webhook is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field("The webhook", "url", reason)
     created = await to_thread.run_sync(stores.webhooks.add, body)
     response.headers["Location"] = f"/v1/webhooks/{created.id}"
     return created

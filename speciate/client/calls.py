@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import invalid_field
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page, Record
 
@@ -57,7 +57,7 @@ class ApiCall(Generic[T]):
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
         if not (key.isascii() and key.isprintable()):
-            raise _invalid("request", f"is {key!r}: expected printable ASCII characters", "Idempotency-Key")
+            raise invalid_field("The request", "Idempotency-Key", f"is {key!r}: expected printable ASCII characters")
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
     def content(self) -> bytes | None:
@@ -66,7 +66,7 @@ class ApiCall(Generic[T]):
         try:
             return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
         except ValueError as error:
-            raise _invalid("request", f"{error}: expected finite numbers and Unicode text", "body") from None
+            raise invalid_field("The request", "body", f"{error}: expected finite numbers and Unicode text") from None
 
     def at(self, cursor: str) -> Self:
         """Return the request for the page of a list that begins at ``cursor``."""
@@ -113,13 +113,8 @@ def path_segment(name: object, what: str) -> str:
     """Return a name or id encoded as one segment of a path; an empty one would address the whole list."""
     text = str(name)
     if not text or text in {".", ".."}:
-        raise _invalid(what, f"is {text!r}: expected a name or an id", what)
+        raise invalid_field(f"The {what}", what, f"is {text!r}: expected a name or an id")
     return quote(text.encode("utf-8", "replace"), safe="@")
-
-
-def _invalid(what: str, message: str, where: str) -> InvalidInputError:
-    field_error = FieldError(message, where=where)
-    return InvalidInputError(f"The {what} is not valid: {field_error}", field_errors=(field_error,))
 
 
 def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,6 +64,16 @@ class InvalidInputError(SpeciateError):
     def __init__(self, message: str, *, field_errors: tuple[FieldError, ...] = (), remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
         self.field_errors = field_errors
+
+
+def invalid(name: str, field_errors: Sequence[FieldError]) -> InvalidInputError:
+    """Return the error for an input with invalid fields; its message shows the first and counts the rest."""
+    more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
+    return InvalidInputError(f"{name} is not valid: {field_errors[0]}{more}", field_errors=tuple(field_errors))
+
+
+def invalid_field(name: str, where: str, message: str) -> InvalidInputError:
+    return invalid(name, [FieldError(message, where)])
 
 
 class RuleError(InvalidInputError):

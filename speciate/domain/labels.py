@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import invalid_field
 from speciate.domain.values import LINE, TAG, UNSTORABLE, Value
 
 MAX_TAGS: Final = 16
@@ -69,8 +69,8 @@ class Relabelling(Value):
         before = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*before, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MAX_TAGS:
-            field_error = FieldError(f"would give {len(tags)} tags: expected at most {MAX_TAGS}", where="add_tags")
-            raise InvalidInputError(f"The labels are not valid: {field_error}", field_errors=(field_error,))
+            message = f"would give {len(tags)} tags: expected at most {MAX_TAGS}"
+            raise invalid_field("The set of labels", "add_tags", message)
         return Labels(
             name=labels.name if self.name is None else self.name,
             tags=tags,

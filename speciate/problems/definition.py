@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from speciate.domain.errors import FieldError, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.errors import FieldError, RuleError, TooLargeError, invalid
 from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
 from speciate.domain.limits import Limits
@@ -53,12 +53,6 @@ def parse_definition(definition: Mapping[str, Any]) -> Problem:
     if problem is None:
         raise invalid("the problem", field_errors)
     return problem
-
-
-def invalid(name: str, field_errors: Sequence[FieldError]) -> InvalidInputError:
-    """Return the error for a definition with errors; its message shows the first and counts the rest."""
-    more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
-    return InvalidInputError(f"{name} is not valid: {field_errors[0]}{more}", field_errors=tuple(field_errors))
 
 
 def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldError]]:

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from speciate.domain.errors import FieldError, NotFoundError
+from speciate.domain.errors import FieldError, NotFoundError, invalid
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.domain.validation import shorten
-from speciate.problems.definition import examine, invalid, label_of
+from speciate.problems.definition import examine, label_of
 from speciate.problems.siblings import DataReader, Reader, Siblings, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
 from speciate.problems.unreadable import UnreadableError

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.entrant import Entrant, Member
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import InvalidInputError, invalid_field
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
@@ -79,16 +79,14 @@ def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
     }
     for role, names in weights.items():
         if len(names) < len(roles[role] or {}):
-            raise _invalid(
-                DeclarationKind.CAMPAIGN, role, f"{role} names {[*names][-1]} twice: expected every policy once"
-            )
+            raise invalid_field("The campaign", role, f"{role} names {[*names][-1]} twice: expected every policy once")
     pinned = _revised(DeclarationKind.CAMPAIGN, declared, problems=problems, **weights)
     _check_budget(pinned)
     policies = campaign_policies(pinned, versions)
     if policies.policy.definition.is_external:
         # Runs of a campaign take no proposals, so they would never end.
         message = f"policy {policies.policy.name} proposes from outside, and runs of a campaign take no proposals"
-        raise _invalid(DeclarationKind.CAMPAIGN, "policy", f"{message}: expected a policy that the service asks")
+        raise invalid_field("The campaign", "policy", f"{message}: expected a policy that the service asks")
     for name in problems:
         check_run(versions.problem(name), policies, pinned.spec())
     return pinned
@@ -140,7 +138,7 @@ def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
         if same not in (entrant.name, entrant.duplicate_of):
             message = f"{entrant.name!r} is {same!r} by another name"
             expected = f"expected another policy, mutator, strategy or option, or duplicate_of = {same!r}"
-            raise _invalid(DeclarationKind.TOURNAMENT, f"entrants.{i}", f"{message}: {expected}")
+            raise invalid_field("The tournament", f"entrants.{i}", f"{message}: {expected}")
 
 
 def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions) -> None:
@@ -153,8 +151,8 @@ def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions)
         same = names.setdefault((entrant.method, entrant.search, weights), entrant.name)
         if same != entrant.name:
             message = f"{entrant.name!r} and {same!r} are one training run of method {entrant.method!r}"
-            raise _invalid(
-                DeclarationKind.TOURNAMENT, f"entrants.{i}.policy", f"{message}: expected policies of different weights"
+            raise invalid_field(
+                "The tournament", f"entrants.{i}.policy", f"{message}: expected policies of different weights"
             )
 
 
@@ -164,9 +162,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
         names = [target.name for target in problem.definition.targets]
         if declared.target is not None and declared.target not in names:
             message = f"{problem.definition.slug!r} has no target {declared.target!r}"
-            raise _invalid(
-                DeclarationKind.TOURNAMENT, f"problems.{i}", f"{message}: expected one of {', '.join(names)}"
-            )
+            raise invalid_field("The tournament", f"problems.{i}", f"{message}: expected one of {', '.join(names)}")
     for i, entrant in enumerate(declared.entrants):
         policies = entrant_policies(entrant, versions)
         for problem in versions_of_problems:
@@ -175,7 +171,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
             except InvalidInputError as error:
                 where = ".".join(["entrants", str(i), *(field_error.where for field_error in error.field_errors[:1])])
                 message = f"entrant {entrant.name!r}: {error}"
-                raise _invalid(DeclarationKind.TOURNAMENT, where.rstrip("."), message) from None
+                raise invalid_field("The tournament", where.rstrip("."), message) from None
 
 
 def _check_budget(pinned: Campaign) -> None:
@@ -183,11 +179,11 @@ def _check_budget(pinned: Campaign) -> None:
     if evaluations < pinned.min_evaluations:
         each = f"a slice of {pinned.slice:,}" if pinned.mode is AllocationMode.ADAPTIVE else "one evaluation"
         least = f"expected at least {pinned.min_evaluations:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
-        raise _invalid(DeclarationKind.CAMPAIGN, "evaluations", f"{evaluations:,} evaluations are too few: {least}")
+        raise invalid_field("The campaign", "evaluations", f"{evaluations:,} evaluations are too few: {least}")
     if pinned.slices > MAX_SLICES:
         size = -(-evaluations // MAX_SLICES)
         message = f"{evaluations:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}"
-        raise _invalid(DeclarationKind.CAMPAIGN, "slice", message)
+        raise invalid_field("The campaign", "slice", message)
 
 
 def _revised(kind: DeclarationKind, declared: M, **changes: object) -> M:
@@ -196,9 +192,4 @@ def _revised(kind: DeclarationKind, declared: M, **changes: object) -> M:
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in detail["loc"]) or "problems"
-        raise _invalid(kind, where, validation_message(detail)) from None
-
-
-def _invalid(kind: DeclarationKind, where: str, message: str) -> InvalidInputError:
-    field_error = FieldError(message, where=where)
-    return InvalidInputError(f"The {kind} is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field(f"The {kind}", where, validation_message(detail)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -20,14 +19,27 @@ def pair_name(policy: str, mutator: str | None) -> str:
     return policy if mutator in {None, policy} else f"{policy}{PAIR_SEPARATOR}{mutator}"
 
 
-def policy_label(
-    ensemble: Sequence[str], policy: str, version: int, mutator: str | None, mutator_version: int | None
-) -> str:
-    """Return the name of a policy, a pair or an ensemble."""
-    return " + ".join(ensemble) or pair_name(f"{policy}@{version}", mutator and f"{mutator}@{mutator_version}")
+class PolicyNames(Record):
+    """The policies of a run by name."""
+
+    policy: str
+    """The proposing policy, the first one of an ensemble."""
+    policy_version: int
+    mutator: str | None = None
+    mutator_version: int | None = None
+    ensemble: tuple[str, ...] = ()
+    """All policies of the run as ``slug@version``, if a role has several. What it reaches then counts for the ensemble
+    and for none of its members.
+    """
+
+    @property
+    def policy_label(self) -> str:
+        """Name of the policy, the pair or the ensemble, as in ``Attempt.policy_label``."""
+        mutator = self.mutator and f"{self.mutator}@{self.mutator_version}"
+        return " + ".join(self.ensemble) or pair_name(f"{self.policy}@{self.policy_version}", mutator)
 
 
-class UnlockRecord(Record):
+class UnlockRecord(PolicyNames):
     """A target that a run reached, with the cost so far."""
 
     run_id: UUID
@@ -35,15 +47,6 @@ class UnlockRecord(Record):
     problem: str
     problem_version: int
     policy_id: UUID
-    policy: str
-    """The proposing policy, the first one of an ensemble."""
-    policy_version: int
-    mutator: str | None = None
-    mutator_version: int | None = None
-    ensemble: tuple[str, ...] = ()
-    """All policies of the run as ``slug@version``, if a role has several. The unlock then counts for the ensemble and
-    for none of its members.
-    """
     strategy: str
     seed: int
     target: str
@@ -79,11 +82,6 @@ class UnlockRecord(Record):
     """Version that the run had learned and that wrote the candidate, as ``slug@version``; its base is ``policy``. None
     if a registered policy wrote it.
     """
-
-    @property
-    def policy_label(self) -> str:
-        """Name of the policy, the pair or the ensemble, as in ``Attempt.policy_label``."""
-        return policy_label(self.ensemble, self.policy, self.policy_version, self.mutator, self.mutator_version)
 
 
 class Attempt(Record):
@@ -160,25 +158,13 @@ class ObjectiveRecord(Record):
     at: datetime
 
 
-class PolicyBest(Record):
+class PolicyBest(PolicyNames):
     """The best candidate of a policy on a problem version, over all its runs."""
 
-    policy: str
-    """The proposing policy, the first one of an ensemble."""
-    policy_version: int
-    mutator: str | None = None
-    mutator_version: int | None = None
-    ensemble: tuple[str, ...] = ()
-    """All policies as ``slug@version``, if a role has several."""
     runs: int
     """Runs with a feasible candidate."""
     run_id: UUID
     best: RankedCandidate
-
-    @property
-    def policy_label(self) -> str:
-        """Name of the policy, the pair or the ensemble, as in ``UnlockRecord.policy_label``."""
-        return policy_label(self.ensemble, self.policy, self.policy_version, self.mutator, self.mutator_version)
 
 
 class MatrixCell(Record):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from speciate import __version__
-from speciate.domain.errors import FieldError, InvalidInputError, NewerRecordError, NotFoundError
+from speciate.domain.errors import NewerRecordError, NotFoundError, invalid_field
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value, storable
 from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
@@ -29,8 +29,7 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
 def require_page_name(slug: str) -> None:
     """Raise ``InvalidInputError`` for the one name whose page the dashboard's form hides."""
     if slug == "new":
-        field_error = FieldError("'new' is the address of a form: choose another name", where="slug")
-        raise InvalidInputError(f"The name is not valid: {field_error}", field_errors=(field_error,))
+        raise invalid_field("The name", "slug", "'new' is the address of a form: choose another name")
 
 
 def not_found(
