@@ -37,16 +37,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class EventFrame:
-    """An encoded event, shared by all viewers."""
-
-    seq: int
-    text: bytes
-
-    @classmethod
-    def of(cls, event: EventRecord) -> EventFrame:
-        return cls(event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
+def event_frame(event: EventRecord) -> tuple[int, bytes]:
+    """Return the number of an event and its text in a stream, which all viewers share."""
+    return event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode()
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,7 @@ class EventChannel(Channel[int]):
         self._last = last
         self._poll_s = poll_s
         self._ended = False
-        self._latest: deque[EventFrame] = deque(maxlen=LATEST)
+        self._latest: deque[tuple[int, bytes]] = deque(maxlen=LATEST)
 
     async def serve(self) -> None:
         while self.goal is None:
@@ -104,10 +97,10 @@ class EventChannel(Channel[int]):
             self.notify()
 
     async def news(self, position: int) -> tuple[bytes, int] | None:
-        frames = [frame for frame in self._latest if frame.seq > position]
-        if position < self._last and (not frames or frames[0].seq > position + 1):
-            frames = [EventFrame.of(event) for event in await self._reader.events(position)]
-        return (b"".join(frame.text for frame in frames), frames[-1].seq) if frames else None
+        frames = [frame for frame in self._latest if frame[0] > position]
+        if position < self._last and (not frames or frames[0][0] > position + 1):
+            frames = [event_frame(event) for event in await self._reader.events(position)]
+        return (b"".join(text for _, text in frames), frames[-1][0]) if frames else None
 
     def is_over(self, position: int) -> bool:
         return self.goal is not None and position >= self.goal
@@ -119,7 +112,7 @@ class EventChannel(Channel[int]):
             full = len(events) == PAGE
             # Remembered across calls, because a failure below repeats this method without these events.
             self._ended = self._ended or any(event.kind in _ENDINGS for event in events)
-            self._latest.extend(map(EventFrame.of, events))
+            self._latest.extend(map(event_frame, events))
             self._last = events[-1].seq if events else self._last
         return await self._reader.end() if self._ended else None
 

@@ -17,7 +17,6 @@ from speciate.messaging.client_library import redis
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import SeedChecks
-from speciate.policies import is_immediate
 from speciate.policies.kind import ClientContext
 from speciate.policies.pool import ClientPool
 from speciate.ports.evaluator import EvaluatorClient
@@ -78,7 +77,6 @@ class UnitWorker:
             keep=self._keep,
             count=self._count,
             learner_for=learner_for,
-            immediate=is_immediate,
         )
 
     def replay(self, candidate: CandidateDetail) -> None:

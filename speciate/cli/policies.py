@@ -26,9 +26,8 @@ from speciate.cli.model_options import add_options
 from speciate.cli.providers import contact, key_from_environment, noted_preset, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
-from speciate.domain.merging import merged
 from speciate.domain.policy import Policy
-from speciate.domain.values import SLUG
+from speciate.domain.values import SLUG, merged
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
 from speciate.settings import load_settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from html import escape
 from typing import Final
 
@@ -16,14 +15,7 @@ from speciate.schema.runs import RankedCandidate
 _MAX_ROWS: Final = 100
 
 
-def with_notebook_view(candidate: CandidateDetail, ranked: RankedCandidate, problem: Problem) -> CandidateDetail:
-    """Return the best candidate, of which notebooks show the program, and the rewards against the targets."""
-    best = candidate.model_copy(update={"targets": ranked.targets})
-    best._notebook_view = partial(_candidate_html, problem)
-    return best
-
-
-def _candidate_html(problem: Problem, candidate: CandidateDetail) -> str:
+def candidate_html(problem: Problem, candidate: CandidateDetail) -> str:
     rewards = candidate.rewards or {}
     vector = tuple(rewards[name] for name in problem.space.names)
     values = [

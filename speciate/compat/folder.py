@@ -17,8 +17,8 @@ from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.files import PYTHON_MAIN
 from speciate.domain.values import FILE_PATH
 from speciate.problems.loader import FILE_NAME as DEFINITION
+from speciate.problems.lockfile import UnreadableError
 from speciate.problems.siblings import MAX_FILE_BYTES, read_sibling
-from speciate.problems.unreadable import UnreadableError
 
 SCRIPT: Final = "speciate_evaluate.py"
 ADAPTER: Final = "speciate_adapter.py"

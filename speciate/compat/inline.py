@@ -23,10 +23,11 @@ from speciate.domain.data_files import BINARY
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.suggestions import did_you_mean
-from speciate.problems.definition import bound_names, python_field_errors
+from speciate.problems.definition import python_field_errors
 from speciate.problems.loader import FILE_NAME, known_problems, load_problem
-from speciate.problems.unreadable import UnreadableError
+from speciate.problems.lockfile import UnreadableError
 from speciate.problems.writing import toml_text
+from speciate.prompts.python_source import top_level_names
 
 _REPEAT_WITHIN_S: Final = 1.0
 """Evaluations that take longer are not repeated to see whether they differ."""
@@ -196,7 +197,7 @@ def _system_of(script: Path) -> str:
     if "--output-file" in text:
         return "alphaevolve"
     functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
-    if not {"evaluate", "evaluate_stage1"} & (bound_names(tree) | functions.keys()):
+    if not {"evaluate", "evaluate_stage1"} & top_level_names(tree):
         there = f"defines {', '.join(functions)}" if functions else "defines no function"
         raise InvalidInputError(f"{script} {there}: expected 'evaluate'.", remedy=_EXPECTED)
     own = "evaluate" in functions and _takes_candidate_and_context(functions["evaluate"].args)

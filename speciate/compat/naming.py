@@ -18,9 +18,8 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
-from speciate.problems.lockfile import requirement_lines
+from speciate.problems.lockfile import UnreadableError, requirement_lines
 from speciate.problems.template import slug_of_text
-from speciate.problems.unreadable import UnreadableError
 
 _SUFFIXES: Final = """
 .asm=Assembly .bas=BASIC .bat=Batch .c++=C++ .cc=C++ .clj=Clojure .cob=COBOL .cs=C# .css=CSS .cu=CUDA .cxx=C++ .d=D

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from speciate.compat.folder import read_plain, refused
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Finite
-from speciate.problems.unreadable import UnreadableError
+from speciate.problems.lockfile import UnreadableError
 
 CONFIG: Final = "config.yaml"
 MOST_S: Final = 86_400.0

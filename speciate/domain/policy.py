@@ -10,7 +10,6 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.documented import Flag
 from speciate.domain.learning import Lineage
-from speciate.domain.probe import Probe
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
 EXTERNAL: Final = "external"
@@ -147,6 +146,21 @@ class ServedWeights(Value):
     """SHA-256 of that base model's weights, if known."""
     digest_from: DigestFrom | None = None
     """Source of ``checkpoint_digest``; None if unknown."""
+
+
+Trace = tuple[tuple[dict[str, Finite], ...], ...]
+"""For each prompt and each position of its greedy continuation, the likeliest tokens with their log-probabilities."""
+
+
+class Probe(Value):
+    """What tells from an endpoint's answers which weights it samples from."""
+
+    prompts: tuple[str, ...]
+    """Prompts as completion endpoints read them."""
+    trained: Trace
+    """Of the trained weights, at the end of the training."""
+    base: Trace
+    """Of the weights that the training began with."""
 
 
 class Policy(Value):

@@ -88,6 +88,15 @@ class Value(Documented):
         return copied
 
 
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of both; those of the second win, key by key also inside of tables."""
+    values = dict(first)
+    for key, value in second.items():
+        tables = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = merged(values[key], value) if tables else value
+    return values
+
+
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON text of a value: sorted keys, no blanks, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -39,11 +39,6 @@ def takes_key(policy: Policy) -> bool:
     return policy.kind in KINDS and policy_kind(policy.kind).takes_key
 
 
-def is_immediate(policy: Policy) -> bool:
-    """Return True if a policy answers in milliseconds without an endpoint."""
-    return policy.kind in KINDS and policy_kind(policy.kind).immediate
-
-
 def asks_singly(policy: Policy) -> bool:
     """Return True if each completion takes a request of its own."""
     from speciate.policies.kind import client_options

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from speciate.domain.policy import Policy
-from speciate.domain.probe import Probe
+from speciate.domain.policy import Policy, Probe
 from speciate.domain.suggestions import nearest
 from speciate.policies.http_endpoint import HttpEndpoint, TransientError
 from speciate.policies.identity import WeightsIdentity, check_length, identify

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.merging import merged
 from speciate.domain.policy import Policy, Price, Sampling
 from speciate.domain.suggestions import did_you_mean
+from speciate.domain.values import merged
 from speciate.policies.prices import price_of
 from speciate.policies.providers import (
     ANY_SERVER,

@@ -73,8 +73,6 @@ class PolicyKind:
     """Fields of a policy that it reads besides name, kind, description and options."""
     takes_key: bool = False
     """True if an API key may be stored for its endpoint."""
-    immediate: bool = False
-    """True if its client answers in milliseconds from this process, so that nothing has to wait for it."""
 
 
 def client_options(policy: Policy, model: type[Options]) -> Options:

@@ -9,8 +9,7 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import Policy, PromptFormat, PromptStyle, Sampling, Training
-from speciate.domain.probe import Probe
+from speciate.domain.policy import Policy, Probe, PromptFormat, PromptStyle, Sampling, Training
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Value, digest_of
 

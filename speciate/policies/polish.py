@@ -63,5 +63,4 @@ KIND: Final = PolicyKind(
     PolishOptions,
     "a numerical optimizer of the numbers in programs, without a model",
     fields=ANSWERS,
-    immediate=True,
 )

@@ -47,5 +47,4 @@ KIND: Final = PolicyKind(
     ProgramMutatorOptions,
     "random edits of programs, without a model and an endpoint",
     fields=ANSWERS,
-    immediate=True,
 )

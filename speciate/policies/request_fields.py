@@ -13,9 +13,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from speciate.domain.merging import merged
 from speciate.domain.rollout import REFUSED
-from speciate.domain.values import Value
+from speciate.domain.values import Value, merged
 from speciate.ports.policy import SampleRequest, SampleResult
 
 RequestField = Literal[

@@ -75,6 +75,4 @@ def _hashed(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:8]) >> 11
 
 
-KIND: Final = PolicyKind(
-    ScriptedPolicy, ScriptedOptions, "answers from a script, for tests and replays", fields=MODEL, immediate=True
-)
+KIND: Final = PolicyKind(ScriptedPolicy, ScriptedOptions, "answers from a script, for tests and replays", fields=MODEL)

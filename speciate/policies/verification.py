@@ -2,7 +2,7 @@
 
 Names, paths and digests say what a server was told to serve, not what it computes: adapters that are silently unused,
 reloaded under an old name or mixed with another one's prefix cache answer without an error. So a few prompts are
-continued greedily, and the likeliest tokens are compared with those that the trainer stored (``domain.probe``).
+continued greedily, and the likeliest tokens are compared with those that the trainer stored (``domain.policy.Probe``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from speciate.domain.probe import Probe, Trace
+from speciate.domain.policy import Probe, Trace
 from speciate.policies.numbers import read_number
 
 POSITIONS: Final = 8

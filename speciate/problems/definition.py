@@ -25,6 +25,7 @@ from speciate.domain.unstorable import storage_errors
 from speciate.domain.validation import shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import MarkerError, find_blocks, has_stray_marker
+from speciate.prompts.python_source import top_level_names
 from speciate.prompts.template import template_field_errors
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
@@ -244,19 +245,6 @@ def python_field_errors(program: str, *, where: str, defines: object = None, awa
     coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     if defines in coroutines and not awaited:
         return [FieldError(f"defines {defines!r} as 'async def': expected 'def {defines}(...)'", where, line=1)]
-    if isinstance(defines, str) and defines not in bound_names(tree) | coroutines:
+    if isinstance(defines, str) and defines not in top_level_names(tree):
         return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []
-
-
-def bound_names(tree: ast.Module) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Name(id=name, ctx=ast.Store()):
-                names.add(name)
-            case ast.alias(name=name, asname=asname):
-                names.add(asname or name)
-    return names

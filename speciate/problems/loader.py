@@ -21,9 +21,9 @@ from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.domain.validation import shorten
 from speciate.problems.definition import examine, label_of
+from speciate.problems.lockfile import UnreadableError
 from speciate.problems.siblings import DataReader, Reader, Siblings, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
-from speciate.problems.unreadable import UnreadableError
 
 FILE_NAME: Final = "problem.toml"
 

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speciate.domain.values import REQUIREMENT
-from speciate.problems.unreadable import UnreadableError
+
+
+class UnreadableError(Exception):
+    """A file beside a problem's definition cannot be used; the message states the reason and the expected file."""
+
 
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 

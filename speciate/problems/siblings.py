@@ -17,8 +17,7 @@ from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
 from speciate.domain.validation import shorten
-from speciate.problems.lockfile import locked_requirements
-from speciate.problems.unreadable import UnreadableError
+from speciate.problems.lockfile import UnreadableError, locked_requirements
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of a definition's files, in bytes."""

@@ -142,6 +142,10 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.AST]:
                 stack.append(ast.Name(node.name, ast.Store()))
 
 
+def top_level_names(tree: ast.Module) -> frozenset[str]:
+    return frozenset().union(*map(bound_by, tree.body))
+
+
 def bound_by(node: ast.stmt) -> frozenset[str]:
     names = set[str]()
     for part in _flat([node]):

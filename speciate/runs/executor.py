@@ -8,11 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from speciate.domain.errors import PolicyUnavailableError, SpeciateError, UnavailableError
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.interruption import interruptible
 from speciate.ports.learner import Learner
@@ -41,9 +41,6 @@ class WorkExecutor:
     count: Callable[[Lease, str, float], None] = lambda *_: None
     # Returns the learner; None in processes that take no ``learn`` units.
     learner_for: Callable[[], Learner] | None = None
-    # Returns True for a policy that answers without waiting. The next generation of a lane whose policies all do is
-    # executed here after an evaluation, which saves its message and the way to another process.
-    immediate: Callable[[Policy], bool] = lambda _: False
 
     def execute(self, work_id: UUID) -> bool:
         """Execute a work unit unless it is done or leased elsewhere.
@@ -60,16 +57,14 @@ class WorkExecutor:
         started = time.perf_counter()
         names = {"run": str(lease.run_id), "work": str(work_id), "kind": lease.kind.value} | _candidates(lease)
         with log_context(**names), span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
-            result, following = self._execute(lease)
+            result = self._execute(lease)
             seconds = time.perf_counter() - started
             _log.info("%s in %.1f ms", result, seconds * 1e3)
         self.count(lease, result, seconds)
-        if following is not None:
-            self.execute(following)
         return True
 
-    def _execute(self, lease: Lease) -> tuple[str, UUID | None]:
-        """Execute a leased unit; return its result as ``count`` receives it, and a unit to execute next."""
+    def _execute(self, lease: Lease) -> str:
+        """Execute a leased unit; return its result as ``count`` receives it."""
         result = "done"
         try:
             with self.keep(lease):
@@ -90,23 +85,9 @@ class WorkExecutor:
             commit = self.work.release(lease, f"{reason}. The worker's log names the cause; resume the run to retry.")
         if commit is None:
             _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, lease.work_id)
-            return "lost", None
-        following = self._following(lease, commit)
-        # Should this process die now, the reconciler sends the message of the unit that it holds back.
-        rest = tuple(ref for ref in commit.dispatch if ref.id != following)
-        self.signals.committed(replace(commit, dispatch=rest))
-        return result, following
-
-    def _following(self, lease: Lease, commit: Commit) -> UUID | None:
-        """Return the generation to execute here. Its evaluation goes through the queue, where other runs wait, too."""
-        generation = next((ref.id for ref in commit.dispatch if ref.kind is WorkKind.GENERATE), None)
-        if lease.kind is not WorkKind.EVALUATE or generation is None:
-            return None
-        context = self.work.context(lease.run_id)
-        policies = [
-            share.policy for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE) for share in context.policies(role)
-        ]
-        return generation if all(map(self.immediate, policies)) else None
+            return "lost"
+        self.signals.committed(commit)
+        return result
 
     def _run(self, lease: Lease) -> Commit | None:
         match lease.kind:

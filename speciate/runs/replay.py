@@ -141,8 +141,7 @@ def replay(
     Raises:
         ReplayError: The run has several lanes or a budget of seconds, so its seed does not determine its order.
     """
-    _check(context)
-    _check_alone(context, events)
+    _check(context, events)
     signals = LocalQueue()
     clients: dict[str, RecordedPolicy] = {}
 
@@ -199,29 +198,23 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _check(context: RunContext) -> None:
-    if context.spec.lanes != 1:
-        raise ReplayError(
-            f"run {context.run_id} has {context.spec.lanes} lanes, whose batches overlap in no fixed order.",
-            remedy="Only a run with lanes = 1 can be replayed.",
-        )
-    if context.spec.budget.seconds is not None:
-        raise ReplayError(
-            f"run {context.run_id} has a budget of seconds, whose end depends on the machine.",
-            remedy="Only a run with a budget of evaluations or tokens can be replayed.",
-        )
-    if context.spec.learning is not None:
-        raise ReplayError(
-            f"run {context.run_id} trained its policy, and a replay trains nothing.",
-            remedy="Only a run without learning can be replayed.",
-        )
-
-
-def _check_alone(context: RunContext, events: Sequence[Event]) -> None:
-    """Reject runs to which others sent proposals or hints: the log does not hold these."""
-    for event in events:
-        if event.data.get("lane") == EXTERNAL_LANE or "author" in event.data:
-            raise ReplayError(
-                f"run {context.run_id} received proposals or hints from outside, which its seed does not determine.",
-                remedy="Only a run that works alone can be replayed.",
-            )
+def _check(context: RunContext, events: Sequence[Event]) -> None:
+    """Reject a run whose seed does not determine its events, or to which others sent what the log does not hold."""
+    spec = context.spec
+    reasons = (
+        (spec.lanes != 1, f"has {spec.lanes} lanes, whose batches overlap in no fixed order", "with lanes = 1"),
+        (
+            spec.budget.seconds is not None,
+            "has a budget of seconds, whose end depends on the machine",
+            "with a budget of evaluations or tokens",
+        ),
+        (spec.learning is not None, "trained its policy, and a replay trains nothing", "without learning"),
+        (
+            any(event.data.get("lane") == EXTERNAL_LANE or "author" in event.data for event in events),
+            "received proposals or hints from outside, which its seed does not determine",
+            "that works alone",
+        ),
+    )
+    for applies, why, other in reasons:
+        if applies:
+            raise ReplayError(f"run {context.run_id} {why}.", remedy=f"Only a run {other} can be replayed.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from speciate.domain.probe import Trace
+from speciate.domain.policy import Trace
 from speciate.policies.verification import POSITIONS
 
 _STORED: Final = (24, 8)

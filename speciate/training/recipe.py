@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from speciate.domain.probe import Probe
+from speciate.domain.policy import Probe
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest

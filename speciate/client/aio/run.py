@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
@@ -153,13 +154,15 @@ class AsyncRunHandle:
 
     async def best(self) -> schema.candidates.CandidateDetail | None:
         """Return the best feasible candidate so far with its texts; None before the first one."""
-        from speciate.client.answers import with_notebook_view
+        from speciate.client.answers import candidate_html
 
         ranked = (await self.refresh()).best
         if ranked is None:
             return None
         candidate, problem = await self.candidate(ranked.number), await self.problem()
-        return with_notebook_view(candidate, ranked, problem.definition)
+        best = candidate.model_copy(update={"targets": ranked.targets})
+        best._notebook_view = partial(candidate_html, problem.definition)
+        return best
 
     async def front(self) -> Front:
         """Return the Pareto front, best candidate first."""

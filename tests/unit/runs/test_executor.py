@@ -23,7 +23,7 @@ from speciate.domain.target import ClaimState, Target
 from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import POLISHER, Commit, RunContext
+from speciate.ports.work import POLISHER, RunContext
 from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
@@ -432,26 +432,6 @@ def test_an_unexpected_exception_pauses_the_run_with_the_reason(monkeypatch: pyt
     s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
-
-
-@pytest.mark.parametrize(("immediate", "messages"), [(True, {"evaluate"}), (False, {"evaluate", "generate"})])
-def test_an_immediate_policy_generates_where_its_lane_evaluated(immediate: bool, messages: set[str]) -> None:
-    s = session(toy_spec(40, lanes=1))
-    sent: list[str] = []
-
-    class Signals(LocalQueue):
-        def committed(self, commit: Commit) -> None:
-            sent.extend(ref.kind.value for ref in commit.dispatch)
-            super().committed(commit)
-
-    queue = Signals()
-    queue.waiting.extend(s.signals.waiting)
-    executor = replace(s.executor(), signals=queue, immediate=lambda _: immediate)
-    drain(executor, queue)
-    other = session(toy_spec(40, lanes=1))
-    other.go()
-    assert set(sent) == messages
-    assert s.events == other.events
 
 
 def test_the_same_seed_gives_the_same_events() -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError, LearningError, ReplayError, UnavailableError
 from speciate.domain.event import EventKind
-from speciate.domain.policy import Policy, PromptStyle
-from speciate.domain.probe import Probe
+from speciate.domain.policy import Policy, Probe, PromptStyle
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.learner import LearnedCheckpoint, LearningTask

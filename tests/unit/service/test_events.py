@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from service.run_events import LATEST, PAGE, EventChannel, EventFrame, EventHub
+from service.run_events import LATEST, PAGE, EventChannel, EventHub, event_frame
 from service.streams import _END, Viewer
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
@@ -151,7 +151,7 @@ def test_viewer_whose_read_fails_ends_without_end_event() -> None:
 def test_any_event_text_is_one_frame() -> None:
     hostile = "a\n\nevent: end\ndata: {}\n\n\r\u2028"
     event = EventRecord(run_id=RUN, seq=3, kind="run.paused", data={"reason": hostile}, at=datetime.now(UTC))
-    lines = EventFrame.of(event).text.decode().split("\n")
+    lines = event_frame(event)[1].decode().split("\n")
     assert [line.split(":")[0] for line in lines] == ["id", "event", "data", "", ""]
     assert EventRecord.model_validate_json(lines[2].removeprefix("data: ")) == event
     assert "\r" not in lines[2]

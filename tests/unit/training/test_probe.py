@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from speciate.cli.app import app
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.policy import Policy
-from speciate.domain.probe import Probe
+from speciate.domain.policy import Policy, Probe
 from speciate.inference.app import create_app
 from speciate.inference.engine import Engine
 from speciate.inference.sequences import SequenceTable
