@@ -12,17 +12,19 @@ best of the others); arXiv 2501.09891, section 3.2 (Mind Evolution: founders are
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from speciate.domain.arrays import FloatArray, IntArray
+from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
-from speciate.search.archive import concatenated, pool_of, rows_of, trade_off_bids
+from speciate.search.archive import Bid, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import TARGET, is_clocked, weigh, weightings
-from speciate.search.islands import Rank, copies, island_weights
-from speciate.search.strategy import EliteTable, Placement, PopulationView
+from speciate.search.islands import IslandBatch, Rank, by_island, copies, island_weights
+from speciate.search.strategy import EliteTable, Placement, PopulationView, Strategy
 
 
 def ranked(score: float, epoch: int) -> float:
@@ -151,3 +153,28 @@ def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray,
         rows.append(int(distances.argmax()))
         distances = np.minimum(distances, np.abs(points - points[rows[-1]]).sum(axis=1))
     return numbers[rows]
+
+
+class IslandStrategy(Strategy):
+    """Base of strategies whose islands are reset from time to time; ``_resets`` is their schedule."""
+
+    _resets: Resets
+
+    @property
+    def islands(self) -> int:
+        return self._resets.islands
+
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
+        placements: list[Placement] = []
+        for batch in by_island(view, candidates):
+            table = view.elites(batch.island)
+            if not self._resets.too_late(view, table):
+                bids = self._bids(view, batch, self._resets.rank(table))
+                placements += improvements(table, batch.island, bids, batch.candidates)
+        return tuple(placements)
+
+    @abstractmethod
+    def _bids(self, view: PopulationView, batch: IslandBatch, rank: Rank) -> list[Bid]: ...
+
+    def living(self, table: EliteTable) -> EliteTable:
+        return self._resets.living(table)

@@ -8,28 +8,24 @@ every program shape, the best under the island's own weighting; parents are sele
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from pydantic import AfterValidator, Field
 
 from speciate.domain.arrays import FloatArray
-from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.search.archive import Bid, ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
-from speciate.search.epochs import Resets
+from speciate.search.archive import Bid, ParentPool, draw_diverse, pool_of, trade_off_bids
+from speciate.search.epochs import IslandStrategy, Resets
 from speciate.search.features import Feature, feature_cell
-from speciate.search.islands import IslandBatch, by_island, island_weights, sends_migrants
+from speciate.search.islands import IslandBatch, Rank, island_weights, sends_migrants
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
 from speciate.search.strategy import (
-    EliteTable,
     EvolutionConfig,
     Placement,
     PopulationView,
     Selection,
-    Strategy,
     first_selection,
 )
 
@@ -86,7 +82,7 @@ class IslandsMapElitesConfig(EvolutionConfig):
     """Share of an empty island's first children with parents from the previous island."""
 
 
-class IslandsMapElites(Strategy):
+class IslandsMapElites(IslandStrategy):
     """Islands × (trade-off cells + feature cells), with migration around a ring and resets."""
 
     Config: ClassVar[type[EvolutionConfig]] = IslandsMapElitesConfig
@@ -97,10 +93,6 @@ class IslandsMapElites(Strategy):
         # PUCT rates parents, which migrants are not.
         self._choose = SELECTIONS.get(config.selection, epsilon_lexicase)
         self._resets = Resets(config.islands, config.reset_interval, config.resets, config.founders)
-
-    @property
-    def islands(self) -> int:
-        return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Select on the island in turn; an empty island starts from the seed program or from the previous island.
@@ -119,21 +111,6 @@ class IslandsMapElites(Strategy):
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
         numbers = pool.numbers
         return Selection(PolicyRole.MUTATE, island, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
-
-    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        placements: list[Placement] = []
-        for batch in by_island(view, candidates):
-            table = view.elites(batch.island)
-            if self._resets.too_late(view, table):
-                continue
-            bids = [*trade_off_bids(view.problem, batch.points), *self._feature_bids(view, batch)]
-            rank = self._resets.rank(table)
-            ranked = [(cell, row, rank(score)) for cell, row, score in bids]
-            placements.extend(improvements(table, batch.island, ranked, batch.candidates))
-        return tuple(placements)
-
-    def living(self, table: EliteTable) -> EliteTable:
-        return self._resets.living(table)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
         """Return the founders of reset islands, or migrants if the island in turn sends some."""
@@ -162,6 +139,7 @@ class IslandsMapElites(Strategy):
             return puct_row(pool, view.family(), space, weights, view.taken, c, rng)
         return self._choose(pool.points, rng, weights)
 
-    def _feature_bids(self, view: PopulationView, batch: IslandBatch) -> list[Bid]:
+    def _bids(self, view: PopulationView, batch: IslandBatch, rank: Rank) -> list[Bid]:
         cells = (feature_cell(c, view.problem, self.config.features, self.config.bins) for c in batch.candidates)
-        return [(cell, row, batch.scores[row]) for row, cell in enumerate(cells) if cell is not None]
+        shapes = [(cell, row, batch.scores[row]) for row, cell in enumerate(cells) if cell is not None]
+        return [(cell, row, rank(score)) for cell, row, score in (*trade_off_bids(view.problem, batch.points), *shapes)]

@@ -18,21 +18,19 @@ Deviations from the source:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from pydantic import Field
 
 from speciate.domain.arrays import FloatArray
-from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
+from speciate.search.archive import Bid, ParentPool, concatenated, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED
-from speciate.search.epochs import Resets, ranked
-from speciate.search.islands import by_island, island_weights, sends_migrants
+from speciate.search.epochs import IslandStrategy, Resets, ranked
+from speciate.search.islands import IslandBatch, Rank, island_weights, sends_migrants
 from speciate.search.selection import softmax
-from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
+from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection
 
 _CLASS: Final = "class:"
 _TURN: Final = f"{CLOCKED}turn"
@@ -63,7 +61,7 @@ class MindEvolutionConfig(EvolutionConfig):
     """Diverse elites that found a reset island."""
 
 
-class MindEvolution(Strategy):
+class MindEvolution(IslandStrategy):
     """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
 
     Config: ClassVar[type[EvolutionConfig]] = MindEvolutionConfig
@@ -73,10 +71,6 @@ class MindEvolution(Strategy):
         super().__init__(config)
         interval = config.reset_interval * config.turns
         self._resets = Resets(config.islands, interval, config.resets, config.founders)
-
-    @property
-    def islands(self) -> int:
-        return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Refine a child of the previous turn, or recombine parents of the island in turn."""
@@ -94,24 +88,14 @@ class MindEvolution(Strategy):
         parents = self._parents(pool, weights, rng)
         return Selection(PolicyRole.MUTATE if parents else PolicyRole.PROPOSE, island, parents)
 
-    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the cells in which a candidate beats its island's elite, and the children of this turn."""
-        placements: list[Placement] = []
-        for batch in by_island(view, candidates):
-            table = view.elites(batch.island)
-            if self._resets.too_late(view, table):
-                continue
-            rank = self._resets.rank(table)
-            hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in batch.candidates]
-            bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, batch.points)]
-            for row, (score, number) in enumerate(zip(batch.scores, hashes, strict=True)):
-                bids.append((f"{_CLASS}{number % self.config.population}", row, rank(score)))
-                bids.append((f"{_TURN}{number % self.config.conversations}", row, ranked(score, view.batch)))
-            placements.extend(improvements(table, batch.island, bids, batch.candidates))
-        return tuple(placements)
-
-    def living(self, table: EliteTable) -> EliteTable:
-        return self._resets.living(table)
+    def _bids(self, view: PopulationView, batch: IslandBatch, rank: Rank) -> list[Bid]:
+        """Return the bids for the records and the classes, and those of the children of this turn."""
+        hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in batch.candidates]
+        bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, batch.points)]
+        for row, (score, number) in enumerate(zip(batch.scores, hashes, strict=True)):
+            bids.append((f"{_CLASS}{number % self.config.population}", row, rank(score)))
+            bids.append((f"{_TURN}{number % self.config.conversations}", row, ranked(score, view.batch)))
+        return bids
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
         """Return the founders of reset islands, or the migrants of an island whose generation has ended."""
