@@ -53,8 +53,8 @@ def install_(
     name: Annotated[str, typer.Argument(metavar="ENGINE", help="Name of a bundled engine.")], data_dir: DataDir = None
 ) -> None:
     """Install a bundled engine with pip, into an environment of its own."""
-    engine = install(name, load_settings(data_dir=data_dir).data_dir)
-    output.print_line(f"{name} {engine.version}")
+    if (engine := install(name, load_settings(data_dir=data_dir).data_dir)) is not None:
+        output.print_line(f"{name} {engine.version}")
 
 
 @command(

@@ -66,20 +66,19 @@ def installed(name: str, data_dir: Path) -> Engine | None:
     return Engine(command, version, (*_folders_of(python), str(_DRIVERS))) if version else None
 
 
-def install(name: str, data_dir: Path) -> Engine:
+def install(name: str, data_dir: Path) -> Engine | None:
     """Install a bundled engine with pip into an environment of its own, unless it is there."""
     if (engine := installed(name, data_dir)) is not None:
         return engine
-    folder, requirement = _environment(name, data_dir), BUNDLED[name].requirement
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    made = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
-    engine = installed(name, data_dir)
-    if made.returncode or engine is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        lines = [line for line in made.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-        raise ConfigurationError(f"pip cannot install {requirement!r}: {lines[-1] if lines else made.returncode}.")
-    return engine
+    folder = _environment(name, data_dir)
+    pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    for command in ((sys.executable, "-m", "venv", "--clear", str(folder)), (*pip, BUNDLED[name].requirement)):
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            lines = [line for line in (made.stdout + made.stderr).splitlines() if line.strip()]
+            raise ConfigurationError(f"{name} cannot be installed: {lines[-1] if lines else made.returncode}.")
+    return installed(name, data_dir)
 
 
 def from_command(text: str, version: str = "", readable: tuple[Path, ...] = ()) -> Engine:

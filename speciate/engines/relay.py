@@ -75,8 +75,8 @@ class _Chat(BaseModel):
     """Sampling is the policy's affair: other fields are ignored."""
 
     messages: list[_Message] = Field(min_length=1)
-    n: int = Field(default=1, ge=1, le=64)
-    stream: bool = False
+    n: int | None = Field(default=1, ge=1, le=64)
+    stream: bool | None = False
 
 
 class Relay:
@@ -88,7 +88,8 @@ class Relay:
         wanted = session.engine_options.get("concurrency", _CONCURRENCY)
         self.concurrency = min(max(wanted, 1), _MOST_CONCURRENCY) if isinstance(wanted, int) else _CONCURRENCY
         """Requests that the engine is to send at a time."""
-        self._spent_at: float | None = None
+        self.spent_at: float | None = None
+        """Monotonic time since which no evaluation is left, or requests are refused for the budget."""
         self._refusing = False
         self._service, self._session = service, session
         self._places = threading.Semaphore(4 * self.concurrency)
@@ -118,17 +119,9 @@ class Relay:
         }
 
     @property
-    def spent(self) -> bool:
-        """True if no evaluation is left, or a request was refused for the budget."""
-        return self._spent_at is not None
-
-    @property
     def overdue(self) -> bool:
         """True if the engine goes on although its budget is spent."""
-        return self._spent_at is not None and time.monotonic() - self._spent_at > GRACE_S
-
-    def _spend(self) -> None:
-        self._spent_at = self._spent_at or time.monotonic()
+        return self.spent_at is not None and time.monotonic() - self.spent_at > GRACE_S
 
     def answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and JSON of the response to a request; a path without a body lists the model."""
@@ -149,8 +142,7 @@ class Relay:
         except SpeciateError as error:
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 503)
             if status == 410:
-                self._refusing = True
-                self._spend()
+                self._refusing, self.spent_at = True, self.spent_at or time.monotonic()
             kind = "budget" if status == 410 else "service" if status == 503 else "request"
             return self._refuse(status, error.slug.replace("-", "_"), str(error), kind)
         finally:
@@ -168,13 +160,13 @@ class Relay:
         key = sent.id or str(uuid4())
         result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
         if result.evaluations_left == 0:
-            self._spend()
+            self.spent_at = self.spent_at or time.monotonic()
         return result.model_dump(mode="json", exclude={"pending"})
 
     def _complete(self, body: bytes) -> dict[str, Any]:
         chat = _Chat.model_validate_json(body)
         messages = [message.plain() for message in chat.messages]
-        answer = self._call(lambda: self._service.complete(self._session.id, messages, n=chat.n))
+        answer = self._call(lambda: self._service.complete(self._session.id, messages, n=chat.n or 1))
         place = "delta" if chat.stream else "message"
         choices = [
             {"index": i, place: {"role": "assistant", "content": text}, "finish_reason": answer.finish_reason}

@@ -83,13 +83,13 @@ class EngineRunner:
             if time.monotonic() - renewed_at > self.lease_s / 3:
                 renewed_at = time.monotonic()
                 lost.extend(self._renew(session))
-            return (bool(lost) and not relay.spent) or relay.overdue or self.stopping.is_set()
+            return (bool(lost) and relay.spent_at is None) or relay.overdue or self.stopping.is_set()
 
         with Relay(self.client.engines, session) as relay:
             ended, tail = run_engine(self.engines[session.engine], session, folder, relay, self.limit_s, must_end)
         if relay.overdue:
             outcome, reason = EngineOutcome.FINISHED, f"It was ended {GRACE_S:g} s after its budget was spent."
-        elif ended.status == 0 or (ended.status and relay.spent):
+        elif ended.status == 0 or (ended.status and relay.spent_at):
             outcome, reason = EngineOutcome.FINISHED, ""
         elif ended.status:
             outcome, reason = EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {tail or 'no output'}"

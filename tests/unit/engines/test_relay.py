@@ -125,7 +125,7 @@ def test_after_the_budget_everything_is_refused(http: httpx.Client, relay: Relay
     refusal = http.post("/v1/chat/completions", json={"messages": MESSAGES})
     assert (refusal.status_code, refusal.json()["error"]["code"]) == (410, "budget_spent")
     assert relay.refused == {"budget": 4}
-    assert relay.spent
+    assert relay.spent_at is not None
     assert len(service.programs) == BUDGET
     assert service.asked == 0
 
