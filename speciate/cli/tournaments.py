@@ -151,12 +151,11 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
         declared = Tournament.model_validate(declaration)
     except ValidationError:
         return ""
-    problems: list[str] = []
-    for name in declared.problems:
-        is_set = name.startswith(SET_PREFIX)
-        members = service.problem_sets.get(name.removeprefix(SET_PREFIX)).problems if is_set else ()
-        problems += [problem.slug for problem in members] if is_set else [name]
-    return declared.model_copy(update={"problems": tuple(problems)}).doubt or methods_doubt(declared)
+    if declared.method_groups:
+        return methods_doubt(declared)
+    sets = [name.removeprefix(SET_PREFIX) for name in declared.problems if name.startswith(SET_PREFIX)]
+    members = sum(len(service.problem_sets.get(name).problems) for name in sets)
+    return declared.too_few(len(declared.problems) - len(sets) + members)
 
 
 @command(app, "show", "speciate tournaments show mazes", "speciate tournaments show mazes --json")

@@ -12,6 +12,7 @@ import io
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipExtFile, ZipFile, ZipInfo
@@ -190,16 +191,16 @@ def verify(file: BinaryIO, key: str | None = None) -> Verification:
     return Verification(manifest=vars(bundle).get("manifest"), faults=checks)
 
 
+@dataclass
 class _Bundle:
     """The parts of a bundle, each read once."""
 
-    def __init__(self, file: BinaryIO, key: str | None) -> None:
-        self._file = file
-        self._key = key
+    file: BinaryIO
+    key: str | None
 
     @cached_property
     def _archive(self) -> ZipFile:
-        return ZipFile(self._file)
+        return ZipFile(self.file)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -237,8 +238,8 @@ class _Bundle:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         named = self.manifest.public_key
-        if self._key is not None and self._key.strip().lower() != named:
-            yield f"it is signed by {named}, not by {self._key}: another service wrote it, or its key has changed"
+        if self.key is not None and self.key.strip().lower() != named:
+            yield f"it is signed by {named}, not by {self.key}: another service wrote it, or its key has changed"
         signature, signed = (self._archive.read(name) for name in (_SIGNATURE, _MANIFEST))
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(named)).verify(bytes.fromhex(signature.decode()), signed)

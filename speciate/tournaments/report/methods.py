@@ -127,12 +127,14 @@ def _comparison(
     declared: Tournament, measured: _Measured, test: MethodTest | None, adjusted: float
 ) -> MethodComparison:
     a, b = measured.groups
+    complete_runs = [run.name for group in measured.groups for run in group.runs]
+    rates = {} if test is None else dict(zip(complete_runs, (*test.rates_a, *test.rates_b), strict=True))
     runs = [
         tuple(
             TrainingRun(entrant=run.name, training_seed=seed, value=rates.get(run.name))
             for run, seed in zip(whole.runs, whole.seeds, strict=True)
         )
-        for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
+        for whole in measured.declared
     ]
     verdict, note = _verdict(declared, measured, test, adjusted)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
@@ -157,15 +159,6 @@ def _comparison(
             **{name: getattr(test, name) for name in (*known, *final)},
         }
     )
-
-
-def _rates(measured: _Measured, test: MethodTest | None) -> list[dict[str, float]]:
-    if test is None:
-        return [{}, {}]
-    names = ([run.name for run in group.runs] for group in measured.groups)
-    return [
-        dict(zip(each, rates, strict=True)) for each, rates in zip(names, (test.rates_a, test.rates_b), strict=True)
-    ]
 
 
 def _verdict(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from speciate.domain.policy import Training
 from speciate.domain.tournament import Extension, Tournament
 from speciate.tournaments.report.measures import (
     BudgetLaw,
@@ -62,7 +61,6 @@ class PolicyFacts(ReportModel):
     digest: str
     checkpoint_digest: str | None = None
     training_method: str | None = None
-    training: Training | None = None
 
 
 class Amendment(ReportModel):

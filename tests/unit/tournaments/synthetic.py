@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from speciate.domain.policy import Training
 from speciate.domain.tournament import Entrant, Schedule, Tournament
 from speciate.tournaments.report.build import make_report
 from speciate.tournaments.report.models import Amendment, PolicyFacts, ProblemFacts, Report
@@ -65,7 +62,6 @@ def report_of(
     schedule: Schedule,
     results: Results,
     amendments: tuple[Amendment, ...] = (),
-    trainings: Mapping[str, Training] = MappingProxyType({}),
 ) -> Report:
     """Return the report, with invented facts of problems and policies."""
     problems = {
@@ -73,5 +69,5 @@ def report_of(
         for name in schedule.problems
     }
     names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
-    policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in names}
+    policies = {name: PolicyFacts(name=name, digest="d") for name in names}
     return make_report(schedule, amendments, results, problems, policies)
