@@ -91,6 +91,7 @@ class Relay:
         self.spent_at: float | None = None
         """Monotonic time since which no evaluation is left, or requests are refused for the budget."""
         self._refusing = False
+        self._pending: set[str] = set()
         self._service, self._session = service, session
         self._places = threading.Semaphore(4 * self.concurrency)
         self._closed = threading.Event()
@@ -120,8 +121,8 @@ class Relay:
 
     @property
     def overdue(self) -> bool:
-        """True if the engine goes on although its budget is spent."""
-        return self.spent_at is not None and time.monotonic() - self.spent_at > GRACE_S
+        """True if the engine goes on although its budget is spent and every evaluation has a result."""
+        return self.spent_at is not None and time.monotonic() - self.spent_at > GRACE_S and not self._pending
 
     def answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and JSON of the response to a request; a path without a body lists the model."""
@@ -158,7 +159,11 @@ class Relay:
     def _evaluate(self, body: bytes) -> dict[str, Any]:
         sent = _Program.model_validate_json(body)
         key = sent.id or str(uuid4())
-        result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
+        self._pending.add(key)
+        try:
+            result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
+        finally:
+            self._pending.discard(key)
         if result.evaluations_left == 0:
             self.spent_at = self.spent_at or time.monotonic()
         return result.model_dump(mode="json", exclude={"pending"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from speciate.domain.errors import ConflictError, PolicyUnavailableError, TooLargeError, UnavailableError
 from speciate.engines.check import ToyService, toy_session
 from speciate.engines.relay import Relay
+from speciate.schema.engines import EngineEvaluation
 
 BUDGET = 8
 MESSAGES = [{"role": "user", "content": "Improve it."}]
@@ -151,6 +153,33 @@ def test_a_flood_is_refused_while_the_first_requests_wait(
     assert refused == [429] * 50
     assert answered == [503] * 8
     assert relay.refused == {"flood": 50, "service": 8}
+
+
+def test_an_engine_may_wait_for_its_last_evaluations(
+    http: httpx.Client, relay: Relay, service: ToyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speciate.engines.relay.GRACE_S", 0.0)
+    begun, go_on = threading.Event(), threading.Event()
+    evaluate = service.evaluate
+
+    def slow_seventh(session: UUID, text: str, *, key: str) -> EngineEvaluation:
+        result = evaluate(session, text, key=key)
+        if text.endswith("7\n"):
+            begun.set()
+            go_on.wait(30)
+        return result
+
+    monkeypatch.setattr(service, "evaluate", slow_seventh)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(httpx.post, f"{http.base_url}evaluate", json=program(7), timeout=60)
+        assert begun.wait(30)
+        for value in range(10, 10 + BUDGET - 1):
+            http.post("/evaluate", json=program(value))
+        assert relay.spent_at is not None
+        assert not relay.overdue
+        go_on.set()
+        slow.result()
+    assert relay.overdue
 
 
 def test_a_body_that_is_too_long_is_refused(http: httpx.Client) -> None:
