@@ -20,7 +20,7 @@ from service import errors, openapi_schema
 from service.api import EVALUATOR_ROUTERS, OPEN, PROPOSER_ROUTERS, ROUTERS
 from service.authentication import Authenticator
 from service.commit_listener import listen_for_commits, log_listener_failure
-from service.dependencies import AppState, authorize, authorize_for
+from service.dependencies import AppState, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
 from service.middleware.access_control import AccessControl
 from service.middleware.body_limit import BodyLimit
@@ -100,7 +100,7 @@ def _routes(pages: bool) -> list[BaseRoute]:
     for router in open_to_all:
         root.include_router(router)
     for router in reading:
-        root.include_router(router, dependencies=[Depends(authorize)])
+        root.include_router(router, dependencies=[Depends(authorize_for(None))])
     for router in proposing:
         root.include_router(router, dependencies=[Depends(authorize_for(Scope.PROPOSE))])
     for router in EVALUATOR_ROUTERS:

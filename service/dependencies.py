@@ -90,41 +90,34 @@ Cursor = Annotated[
 ]
 
 
-async def authorize(request: Request) -> None:
-    """Require scope ``read`` of reading requests and ``submit`` of others; see ``authorize_for``."""
-    await _authorize(request, Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
+def authorize_for(scope: Scope | None) -> Callable[[Request], Awaitable[None]]:
+    """Return the check of a principal's scope, and that ids in the path belong to its project.
 
-
-def authorize_for(scope: Scope) -> Callable[[Request], Awaitable[None]]:
-    async def authorize_scope(request: Request) -> None:
-        await _authorize(request, scope)
-
-    return authorize_scope
-
-
-async def _authorize(request: Request, scope: Scope) -> None:
-    """Check the scope of the principal and that ids in the path belong to its project.
-
-    Routes receive stores of one project and look up names and other ids in them. Ids of runs, candidates and rollouts
-    are checked here; those of another project are reported as missing.
+    Without a scope, reading requests need ``read`` and others ``submit``. Routes receive stores of one project and look
+    up names and other ids in them. Ids of runs, candidates and rollouts are checked here; those of another project are
+    reported as missing.
 
     Raises:
         ForbiddenError: The scope does not allow the request.
         NotFoundError: An id in the path does not exist in the project.
     """
-    principal = principal_of(request)
-    principal.require(scope)
-    for parameter, (kind, _) in OWNED.items():
-        text = request.path_params.get(parameter)
-        object_id = None if text is None else _uuid(str(text))
-        if object_id is None:  # the route rejects malformed ids
-            continue
-        owners = app_state_of(request).owners
-        project = owners.known(object_id)
-        if project is None:
-            project = await to_thread.run_sync(owners.find, parameter, object_id)
-        if project != principal.project_id:
-            raise NotFoundError(f"there is no {kind} {object_id}.")
+
+    async def authorize(request: Request) -> None:
+        principal = principal_of(request)
+        principal.require(scope or (Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT))
+        for parameter, (kind, _) in OWNED.items():
+            text = request.path_params.get(parameter)
+            object_id = None if text is None else _uuid(str(text))
+            if object_id is None:  # the route rejects malformed ids
+                continue
+            owners = app_state_of(request).owners
+            project = owners.known(object_id)
+            if project is None:
+                project = await to_thread.run_sync(owners.find, parameter, object_id)
+            if project != principal.project_id:
+                raise NotFoundError(f"there is no {kind} {object_id}.")
+
+    return authorize
 
 
 def _uuid(text: str) -> UUID | None:

@@ -139,7 +139,7 @@ def add(
 def _bundled() -> list[dict[str, Any]]:
     from speciate.policies.bundled import bundled_policies
 
-    return [policy.definition() for policy in bundled_policies()]
+    return [policy.model_dump(mode="json") for policy in bundled_policies()]
 
 
 def _read_secret(source: str) -> str:
@@ -196,7 +196,7 @@ def _from_checkpoint(
         return {}
     from speciate.policies.manifest import policy_of
 
-    return policy_of(checkpoint, slug, base_url=base_url).definition()
+    return policy_of(checkpoint, slug, base_url=base_url).model_dump(mode="json")
 
 
 @command(app, "providers", "speciate policies providers")

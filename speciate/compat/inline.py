@@ -104,7 +104,7 @@ def same_inputs(one: Problem, other: Problem) -> bool:
 
 
 def _inputs(problem: Problem) -> dict[str, Any]:
-    definition = problem.definition()
+    definition = problem.model_dump(mode="json")
     if not any(objective.estimated for objective in problem.objectives):
         return definition
     measured: dict[str, Any] = dict.fromkeys(("weights", "stochastic", "confirmations", "worst_seed"))

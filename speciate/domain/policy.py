@@ -261,9 +261,6 @@ class Policy(Value):
         """Return the longest completion, in tokens: ``max_tokens`` is shared by several answers."""
         return self.sampling.max_tokens * self.answers_for(role) // self.answers_per_rollout
 
-    def definition(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
-
 
 EXTERNAL_POLICY: Final = Policy(
     slug=EXTERNAL, kind=EXTERNAL, description="Agents and people that send programs to runs", training_method="none"

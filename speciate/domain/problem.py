@@ -479,9 +479,6 @@ class Problem(Value):
             return None
         return float(self.space.normalise([tuple(rewards)])[0] @ self.weight_vector)
 
-    def definition(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
-
 
 def _is_json(text: str) -> bool:
     if text.lstrip()[:1] not in {"{", "["}:

@@ -250,15 +250,6 @@ class Tournament(Declaration):
             return tuple(problems)
         return tuple(sorted(problems, key=lambda name: hashlib.sha256(f"{self.digest}:{name}".encode()).digest()))
 
-    def plan(self, problems: Sequence[str], seeds: Sequence[int]) -> Iterator[PlannedRun]:
-        """Yield runs in starting order; the entrants of one problem and seed are adjacent."""
-        names = [entrant.name for entrant in self.entrants]
-        if self.stopping is StoppingRule.FIXED:
-            pairs = [(problem, seed) for seed in seeds for problem in problems]
-        else:
-            pairs = [(problem, seed) for problem in problems for seed in seeds]
-        return (PlannedRun(problem, seed, name) for problem, seed in pairs for name in names)
-
 
 class Extension(Value):
     """An amendment of a tournament: more problems or more seeds, for all entrants."""
@@ -316,4 +307,10 @@ class Schedule(Value):
         return self.model_copy(update={"problems": problems, "seeds": seeds})
 
     def plan(self) -> Iterator[PlannedRun]:
-        return self.declared.plan(self.problems, self.seeds)
+        """Yield runs in starting order; the entrants of one problem and seed are adjacent."""
+        names = [entrant.name for entrant in self.declared.entrants]
+        if self.declared.stopping is StoppingRule.FIXED:
+            pairs = [(problem, seed) for seed in self.seeds for problem in self.problems]
+        else:
+            pairs = [(problem, seed) for problem in self.problems for seed in self.seeds]
+        return (PlannedRun(problem, seed, name) for problem, seed in pairs for name in names)

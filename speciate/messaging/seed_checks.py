@@ -170,7 +170,7 @@ class SeedChecks:
 
     def _result_of(self, problem: Problem) -> dict[str, Any]:
         key, deadline = f"speciate:seed-check:{uuid4()}", time.monotonic() + self.limit_s
-        self._redis.set(key, json.dumps(problem.definition()), px=round(self.limit_s * 1000))
+        self._redis.set(key, json.dumps(problem.model_dump(mode="json")), px=round(self.limit_s * 1000))
         try:
             self._send(key)
             while time.monotonic() < deadline:

@@ -142,7 +142,7 @@ def evaluate(program_path):
 
 def scripted(kind: str, script: str) -> Problem:
     return Problem.model_validate(
-        toy_problem().definition()
+        toy_problem().model_dump(mode="json")
         | {
             "kind": kind,
             "cases": [],

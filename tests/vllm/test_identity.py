@@ -82,7 +82,7 @@ def test_changed_weights_are_detected_and_are_another_version(plain: ServedModel
     ],
 )
 def test_errors_are_reported_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:
-    policy = Policy.model_validate({**_policy(plain).definition(), **changes})
+    policy = Policy.model_validate({**_policy(plain).model_dump(mode="json"), **changes})
     with OpenAICompatible(policy) as client, pytest.raises(PolicyUnavailableError) as caught:
         client.identify()
     assert says in str(caught.value)

@@ -91,7 +91,7 @@ class AsyncPoliciesClient(AsyncHideableClient[tuple[PolicyVersion, ...]]):
             api_key: API key of its endpoint. Stored encrypted, never returned; a new key replaces the old one.
             check: Contact the endpoint first to see that it serves the policy, and record which weights it serves.
         """
-        values = definition.definition() if isinstance(definition, Policy) else dict(definition)
+        values = definition.model_dump(mode="json") if isinstance(definition, Policy) else dict(definition)
         body = {"definition": values, "check": check, **({} if api_key is None else {"api_key": api_key})}
         return await self._transport.send(post(_POLICIES, PolicyVersion, body, timeout_s=LONG_TIMEOUT_S))
 
@@ -116,7 +116,7 @@ class AsyncPoliciesClient(AsyncHideableClient[tuple[PolicyVersion, ...]]):
 
 
 def _definition(definition: Problem | Mapping[str, Any]) -> dict[str, Any]:
-    return {"definition": definition.definition() if isinstance(definition, Problem) else dict(definition)}
+    return {"definition": definition.model_dump(mode="json") if isinstance(definition, Problem) else dict(definition)}
 
 
 def _add_problem(body: dict[str, Any], check: bool) -> ApiCall[ProblemVersion]:

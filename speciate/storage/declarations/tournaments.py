@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.run import RunState
-from speciate.domain.tournament import Extension, PlannedRun, Tournament
+from speciate.domain.tournament import Extension, PlannedRun, Schedule, Tournament
 from speciate.schema.declarations import TournamentAmendment, TournamentRecord
 from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import with_retries
@@ -47,7 +47,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
     results: TournamentResults
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Tournament) -> None:
-        plan = list(declared.plan(declared.running_order(declared.problems), declared.seeds))
+        plan = list(Schedule.of(declared).plan())
         self._require_quota(connection, declared, len(plan))
         self._add_runs(connection, new_id, 0, plan)
 

@@ -95,7 +95,7 @@ def _search(client: Client, number: int) -> None:
 def test_memory_processes_and_sessions_return(stack: LocalService) -> None:
     with Client(stack.url) as client:
         for policy in bundled_policies():
-            client.policies.add(policy.definition())
+            client.policies.add(policy.model_dump(mode="json"))
         import_task(client, "maze", "test", 1, into="mazes")
         for i, parts in enumerate(PROBLEMS):
             definition = {

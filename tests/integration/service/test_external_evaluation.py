@@ -25,7 +25,7 @@ from tests.support.runs import ToyEvaluator, toy_problem
 
 def external(**changes: Any) -> Problem:
     """The toy problem, evaluated outside the service."""
-    changed = toy_problem().definition() | {"evaluator": "", "evaluation": "external"} | changes
+    changed = toy_problem().model_dump(mode="json") | {"evaluator": "", "evaluation": "external"} | changes
     return Problem.model_validate(changed)
 
 

@@ -26,11 +26,11 @@ REFUSED = [
 
 
 def test_policy_registration_is_versioned(api: Api) -> None:
-    first = api.post("/v1/policies", {"definition": scripted().definition()})
+    first = api.post("/v1/policies", {"definition": scripted().model_dump(mode="json")})
     assert first.status_code == 201
-    again = api.post("/v1/policies", {"definition": scripted().definition()})
+    again = api.post("/v1/policies", {"definition": scripted().model_dump(mode="json")})
     assert (again.status_code, again.json()) == (200, first.json())
-    second = api.post("/v1/policies", {"definition": scripted(training_method="vpo").definition()})
+    second = api.post("/v1/policies", {"definition": scripted(training_method="vpo").model_dump(mode="json")})
     assert second.json()["version"] == 2
     assert api.get("/v1/policies/scripted").json() == second.json()
     assert api.get(first.headers["location"]).json() == api.get("/v1/policies/scripted@1").json() == first.json()
@@ -41,7 +41,7 @@ def test_policy_registration_is_versioned(api: Api) -> None:
 
 def test_invalid_policy_options_are_rejected(api: Api) -> None:
     for changes, expected in REFUSED:
-        answer = api.post("/v1/policies", {"definition": scripted().definition() | changes})
+        answer = api.post("/v1/policies", {"definition": scripted().model_dump(mode="json") | changes})
         assert expected in str(refused(answer, 422, "invalid-input"))
         assert "secret" not in answer.text
         assert api.get("/v1/policies").json()["items"] == []
@@ -86,9 +86,9 @@ def test_unknown_policy_is_not_found(api: Api) -> None:
 
 
 def test_names_and_versions_that_would_lead_elsewhere_are_refused(api: Api) -> None:
-    answer = api.post("/v1/policies", {"definition": scripted().definition() | {"slug": "new"}})
+    answer = api.post("/v1/policies", {"definition": scripted().model_dump(mode="json") | {"slug": "new"}})
     assert "address of a form" in str(refused(answer, 422, "invalid-input"))
-    api.post("/v1/policies", {"definition": scripted().definition()})
+    api.post("/v1/policies", {"definition": scripted().model_dump(mode="json")})
     refused(api.get("/v1/policies/scripted@١"), 404, "not-found")  # an Arabic digit
 
 

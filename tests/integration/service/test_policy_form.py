@@ -84,7 +84,7 @@ def test_invalid_policy_form_shows_the_reason(api: Api) -> None:
 
 
 def test_cross_site_form_is_rejected(api: Api) -> None:
-    version = api.post("/v1/policies", {"definition": scripted().definition()}).json()["version"]
+    version = api.post("/v1/policies", {"definition": scripted().model_dump(mode="json")}).json()["version"]
     for path in ("/policies", "/policies/new", f"/policies/scripted@{version}"):
         for headers in ({}, {"Origin": "https://evil.example"}):
             assert api.http.post(path, data=FORM, headers=headers).status_code == 403

@@ -33,7 +33,7 @@ SCORE = "def score(text, context):\n    return {'x': float(text)}\n"
 
 
 def test_problem_submission_is_versioned(api: Api) -> None:
-    definition = toy_problem().definition()
+    definition = toy_problem().model_dump(mode="json")
     first = api.post("/v1/problems", {"definition": definition})
     assert first.status_code == 201
     assert first.json()["version"] == 1
@@ -97,7 +97,7 @@ def test_broken_toml_names_the_line(api: Api) -> None:
 
 
 def test_too_large_program_is_rejected(api: Api) -> None:
-    definition = toy_problem().definition() | {"seed_program": "#" * (MAX_PROGRAM_BYTES + 1)}
+    definition = toy_problem().model_dump(mode="json") | {"seed_program": "#" * (MAX_PROGRAM_BYTES + 1)}
     details = refused(api.post("/v1/problems", {"definition": definition}), 413, "too-large")
     assert str(MAX_PROGRAM_BYTES) in details["detail"]
 
@@ -113,7 +113,7 @@ UNSTORABLE: list[str] = ["\x00", "\ud800"]
 def test_unstorable_text_is_rejected_anywhere(api: Api) -> None:
     for text in UNSTORABLE:
         # httpx would not send what Python's own writer does.
-        body = json.dumps({"definition": toy_problem().definition() | {"title": f"a{text}b"}})
+        body = json.dumps({"definition": toy_problem().model_dump(mode="json") | {"title": f"a{text}b"}})
         answer = api.http.post("/v1/problems", content=body, headers={"Content-Type": "application/json"})
         (error,) = refused(answer, 422, "invalid-input")["errors"]
         assert error["where"] == "definition.title"
@@ -132,7 +132,7 @@ def test_unknown_problem_is_not_found(api: Api) -> None:
 
 def test_pages_have_no_gap_or_repetition(api: Api) -> None:
     for title in "abcde":
-        api.post("/v1/problems", {"definition": toy_problem().definition() | {"title": title}})
+        api.post("/v1/problems", {"definition": toy_problem().model_dump(mode="json") | {"title": title}})
     page = api.get("/v1/problems", params={"limit": 2}).json()
     seen = [item["title"] for item in page["items"]]
     while page["next_cursor"]:
@@ -146,7 +146,7 @@ def test_pages_have_no_gap_or_repetition(api: Api) -> None:
 
 
 def test_problem_set_is_frozen(api: Api) -> None:
-    api.post("/v1/problems", {"definition": toy_problem().definition()})
+    api.post("/v1/problems", {"definition": toy_problem().model_dump(mode="json")})
     made = api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy@1"]})
     assert made.status_code == 201
     assert api.get(made.headers["location"]).json() == made.json()
@@ -159,7 +159,7 @@ def test_problem_set_is_frozen(api: Api) -> None:
 
 
 def test_lists_omit_definitions(api: Api) -> None:
-    api.post("/v1/problems", {"definition": toy_problem().definition()})
+    api.post("/v1/problems", {"definition": toy_problem().model_dump(mode="json")})
     asked: list[str] = []
 
     def note(*values: object) -> None:

@@ -72,7 +72,7 @@ def worker(stores: Stores) -> Iterator[FakeWorker]:
 
 
 def add(api: Api, problem: Problem) -> Any:
-    return api.post("/v1/problems", {"definition": problem.definition(), "check": True})
+    return api.post("/v1/problems", {"definition": problem.model_dump(mode="json"), "check": True})
 
 
 def test_a_problem_is_stored_after_its_seed_program_is_scored(api: Api, worker: FakeWorker, stores: Stores) -> None:
@@ -119,7 +119,7 @@ def test_a_failing_seed_program_is_refused_with_the_reason(api: Api, worker: Fak
     )
     assert "--no-check" in details["detail"]
     refused(api.get("/v1/problems/toy"), 404, "not-found")
-    assert api.post("/v1/problems", {"definition": FAILING.definition()}).status_code == 201
+    assert api.post("/v1/problems", {"definition": FAILING.model_dump(mode="json")}).status_code == 201
 
 
 def test_a_failing_evaluator_is_refused_with_its_output(api: Api, worker: FakeWorker) -> None:
@@ -225,13 +225,13 @@ def test_a_request_passes_every_worker_until_one_has_the_language(stores: Stores
         announce(stores.redis, worker_named(name))
     celery, key = Resent(), PREFIX + "x"
     checks = SeedChecks(stores.redis, celery)  # type: ignore[arg-type]
-    stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
+    stores.redis.set(key, json.dumps(problem.model_dump(mode="json")), px=60_000)
     evaluator = ToyEvaluator()
     checks.perform(key, evaluator, worker="a", can=lambda _: False)
     assert celery.sent == [key]
     checks.perform(key, evaluator, worker="b", can=lambda found: found.worker_capabilities == {"cobol"})
     assert evaluator.evaluated == [problem.seed_program] * 3
-    stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
+    stores.redis.set(key, json.dumps(problem.model_dump(mode="json")), px=60_000)
     stores.redis.delete(f"{key}:result")
     for name in ("a", "b", "a"):
         checks.perform(key, evaluator, worker=name, can=lambda _: False)
@@ -246,7 +246,9 @@ def worker_named(name: str) -> WorkerProcess:
 
 def make_problem_in(command: str) -> Problem:
     language = {"name": "Own", "file": "main.x", "run": [command, "main.x"]}
-    return Problem.model_validate(toy_problem(seed_program="x = 1\ny = 2\n").definition() | {"language": language})
+    return Problem.model_validate(
+        toy_problem(seed_program="x = 1\ny = 2\n").model_dump(mode="json") | {"language": language}
+    )
 
 
 def test_a_late_answer_says_that_packages_are_installed(stores: Stores) -> None:

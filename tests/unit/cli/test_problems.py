@@ -111,7 +111,7 @@ def test_check_warns_if_the_seed_program_unlocks(cli: Cli, tmp_path: Path) -> No
 def test_bundled_problems_are_added_by_name_or_all(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
-    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    definition = load_problem(bundled()["circle-packing-26"]).model_dump(mode="json")
     service.on("POST", "/v1/problems", say({**VERSION, "definition": definition, "note": "warning: noise"}, 201))
     added = cli("problems", "add", "circle-packing-26")
     assert added.lines == ["circle-packing-26@2  26 circles in the unit square"]
@@ -139,7 +139,7 @@ def test_import_count_is_limited_to_the_size_of_a_set(cli: Cli, service: FakeSer
 def test_problem_show(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
-    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    definition = load_problem(bundled()["circle-packing-26"]).model_dump(mode="json")
     service.on("GET", "/v1/problems/circle-packing-26@2", say({**VERSION, "definition": definition}))
     outcome = cli("problems", "show", "circle-packing-26@2")
     assert any("sum_of_radii >= 2.635 and overlap <= 0" in line for line in outcome.lines)
@@ -205,7 +205,7 @@ def test_a_seed_program_that_fails_is_shown_as_failing(cli: Cli, tmp_path: Path)
 def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
-    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    definition = load_problem(bundled()["circle-packing-26"]).model_dump(mode="json")
     definition["prompts"] = {"propose_requests": "Start\x1b[2J somewhere."}
     service.on("GET", "/v1/problems/circle-packing-26@2", say({**VERSION, "definition": definition}))
     outcome = cli("problems", "prompt", "circle-packing-26@2")

@@ -30,7 +30,7 @@ from tests.unit.client.fake_service import (
 
 
 def policy_json(**values: object) -> dict[str, object]:
-    definition = Policy.model_validate({"slug": "qwen", "kind": "openai_compatible", **values}).definition()
+    definition = Policy.model_validate({"slug": "qwen", "kind": "openai_compatible", **values}).model_dump(mode="json")
     return {"id": str(UUID(int=2)), "version": 1, "digest": "d", "created_at": AT.isoformat(), "definition": definition}
 
 

@@ -37,7 +37,7 @@ def test_the_configuration_makes_limits_cascade_and_description(line: Path) -> N
     assert problem.description.strip() == 'Guess "the line", with \\ and """ in mind.'
     assert (problem.limits.wall_s, problem.seed_program) == (30, OPENEVOLVE["initial_program.py"])
     assert set(problem.data_files) == {*OPENEVOLVE, "speciate_adapter.py"} - {"config.yaml"}
-    assert "SOME_KEY" not in str(problem.definition())
+    assert "SOME_KEY" not in str(problem.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ PYTHON = {"name": "Python", "file": "main.py", "run": ["python3", "main.py"]}
 
 
 def parse(**changes: object) -> Problem:
-    return parse_definition(toy_problem().definition() | {"language": PYTHON, "image": PINNED} | changes)
+    return parse_definition(toy_problem().model_dump(mode="json") | {"language": PYTHON, "image": PINNED} | changes)
 
 
 def test_a_pinned_image_needs_a_worker_that_runs_images():

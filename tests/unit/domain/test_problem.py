@@ -18,7 +18,7 @@ from tests.support.runs import toy_problem
 
 
 def _changed(**changes: Any) -> Problem:
-    return Problem.model_validate({**toy_problem().definition(), **changes})
+    return Problem.model_validate({**toy_problem().model_dump(mode="json"), **changes})
 
 
 def test_equal_definitions_have_one_digest() -> None:
@@ -29,7 +29,7 @@ def test_equal_definitions_have_one_digest() -> None:
 
 
 def test_unset_new_fields_do_not_change_digests() -> None:
-    definition = toy_problem().definition()
+    definition = toy_problem().model_dump(mode="json")
     set_fields = {key: value for key, value in definition.items() if key not in Problem.omitted_at_default}
     limits = {key: value for key, value in definition["limits"].items() if key not in Limits.omitted_at_default}
     omitted = Objective.omitted_at_default
@@ -39,7 +39,9 @@ def test_unset_new_fields_do_not_change_digests() -> None:
     assert changed.digest != toy_problem().digest
     assert changed.evaluator_digest == toy_problem().evaluator_digest
     policy = Policy(slug="p", kind="scripted")
-    before = {key: value for key, value in policy.definition().items() if key not in Policy.omitted_at_default}
+    before = {
+        key: value for key, value in policy.model_dump(mode="json").items() if key not in Policy.omitted_at_default
+    }
     assert policy.digest == digest_of(before)
     assert Policy(slug="p", kind="scripted", prompt_tokens=4000).digest != policy.digest
 

@@ -128,7 +128,7 @@ def test_several_models_are_registered_with_their_weights(monkeypatch: pytest.Mo
     weights = register(registry, ["openai/gpt-5.4=2", "ollama/qwen3:8b", "http://127.0.0.1:9/v1?v=3#m=0.5"])
     assert weights == {"openai-gpt-5-4@1": 2.0, "ollama-qwen3-8b@1": 1.0, "127-0-0-1-9-v1-v-3-m@1": 0.5}
     assert registry.keys == {"openai-gpt-5-4": KEY, "ollama-qwen3-8b": None, "127-0-0-1-9-v1-v-3-m": None}
-    assert KEY not in json.dumps([each.definition.definition() for each in registry.versions.values()])
+    assert KEY not in json.dumps([each.definition.model_dump(mode="json") for each in registry.versions.values()])
     for wrong in (["ollama/a", "ollama/a=2"], ["ollama/a=zero"], ["ollama/a=0"]):
         with pytest.raises(InvalidInputError, match="--model"):
             register(registry, wrong)

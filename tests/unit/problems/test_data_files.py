@@ -72,4 +72,4 @@ def test_links_out_of_the_directory_are_refused(folder: Path, target: str) -> No
 def test_wrong_paths_and_contents_are_refused(files: dict[str, str], message: str) -> None:
     problem = toy_problem()
     with pytest.raises(ValueError, match=message):
-        type(problem).model_validate({**problem.definition(), "data_files": files})
+        type(problem).model_validate({**problem.model_dump(mode="json"), "data_files": files})

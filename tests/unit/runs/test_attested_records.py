@@ -12,7 +12,7 @@ from tests.support.runs import toy_problem
 
 
 def test_a_record_without_a_number_is_booked_as_not_measured() -> None:
-    definition = toy_problem().definition()
+    definition = toy_problem().model_dump(mode="json")
     objectives = [*definition["objectives"], {"name": "ratio", "role": "record", "range": [2, 3]}]
     changes = {"evaluator": "", "evaluation": "external", "objectives": objectives}
     problem = Problem.model_validate(definition | changes)

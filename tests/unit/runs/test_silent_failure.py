@@ -139,7 +139,7 @@ def test_only_the_worst_value_of_every_reward_makes_it_a_failure() -> None:
     assert silent_failure(problem.model_copy(update={"worst_seed": True}), worst) is None
     listed = [{"input": [1], "expected": 1, "reward": name} for name in ("x", "y")]
     cases = {"kind": "cases", "evaluator": "", "cases": listed}
-    of_cases = Problem.model_validate(problem.definition() | cases)
+    of_cases = Problem.model_validate(problem.model_dump(mode="json") | cases)
     assert silent_failure(of_cases, worst) is None
 
 

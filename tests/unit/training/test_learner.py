@@ -177,7 +177,7 @@ def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) 
     assert weights_digest(tmp_path / "out") == version.checkpoint_digest
     assert not (tmp_path / "out" / OPTIMIZER).exists()
     assert generate(Engine.load(tmp_path / "out"), [[1, 2]], n=1, max_tokens=2, seeds=[1])
-    imported = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1").definition()
+    imported = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1").model_dump(mode="json")
     assert (imported["codec"], imported["checkpoint_digest"]) == ("maze", version.checkpoint_digest)
     export_checkpoint(version, learned, tmp_path / "more", optimizer=True)
     assert (tmp_path / "more" / OPTIMIZER).is_file()
