@@ -27,8 +27,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.evaluator_factory import open_evaluator
-from speciate.embedded.endpoints import Endpoints
-from speciate.embedded.servers import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers, Endpoints
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade

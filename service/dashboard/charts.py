@@ -16,7 +16,7 @@ from fastapi import Request, Response
 
 from service.dashboard.pages import macro
 from service.dashboard.scales import Extent, scaled
-from service.lru import LruCache
+from speciate import __version__
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
 """CSS tokens of the series colours; the browser replaces them with the theme's values."""
@@ -26,7 +26,6 @@ DASHES: Final = ("solid", "dash", "dot", "dashdot")
 """Marker shapes and line styles change with the colour, which is never the only cue."""
 
 ROWS_ON_PAGE: Final = 50
-_MAX_CACHED: Final = 256
 
 Cell = str | int | float | None
 
@@ -142,29 +141,19 @@ def step_line(rank: int, x: Any, y: Any, hovertemplate: str, **more: Any) -> dic
     return {**scatter("lines", x, y, hovertemplate, line=look), **more}
 
 
-class ChartCache:
-    """Encoded figures by run, revision and query."""
-
-    def __init__(self) -> None:
-        self._cache: LruCache[Hashable, tuple[str, bytes]] = LruCache(_MAX_CACHED)
-
-    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart]) -> Response:
-        """Return a figure, or 304 if the browser's copy is current."""
-        cached = self._cache.get(key)
-        if cached is None:
-            chart = make()
-            # The table travels with the figure, so that both stay equal on a live page.
-            sent = {**chart.spec(), "table_html": macro("rows", chart)}
-            body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
-            cached = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
-            self._cache.put(key, cached)
-        tag, packed = cached
-        headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
-        return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
+def respond(request: Request, key: Hashable, draw: Callable[[], Chart]) -> Response:
+    """Return a figure, or 304 if the browser's copy has the same ``key``, which changes with the data."""
+    tag = f'"{hashlib.blake2b(repr((__version__, key)).encode(), digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    chart = draw()
+    # The table travels with the figure, so that both stay equal on a live page.
+    sent = {**chart.spec(), "table_html": macro("rows", chart)}
+    body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def download(table: Table, name: str) -> Response:

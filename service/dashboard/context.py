@@ -10,7 +10,6 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
-from service.dashboard.charts import ChartCache
 from service.dashboard.figures.population import Population
 from service.dashboard.live import LivePart, LiveViews
 from service.lru import LruCache
@@ -62,7 +61,6 @@ class DashboardContext:
     populations: PopulationCache
     replays: ReplayQueue
     project: UUID | None = None
-    charts: ChartCache = field(default_factory=ChartCache)
     live: LiveViews = field(default_factory=LiveViews)
     _reports: LruCache[Hashable, Report] = field(default_factory=lambda: LruCache(_MAX_REPORTS))
 

@@ -114,11 +114,11 @@ def _version(requested: bool) -> None:
 def root(
     ctx: typer.Context,
     url: Annotated[
-        str | None, typer.Option("--url", help="URL of the service.", show_default="SPECIATE_URL, or this machine")
+        str | None, typer.Option(help="URL of the service.", show_default="SPECIATE_URL, or this machine")
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Project to use.", show_default="SPECIATE_PROJECT, or the token's project"),
+        typer.Option(help="Project to use.", show_default="SPECIATE_PROJECT, or the token's project"),
     ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")

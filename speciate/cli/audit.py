@@ -7,27 +7,23 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
+from speciate.cli.common import Limit, client, command, command_group, first_records
 
 app = command_group()
 
 
 @command(app, "audit", "speciate audit", "speciate audit --everything --json | jq .principal")
 def audit_command(
-    ctx: typer.Context,
     everything: Annotated[
         bool, typer.Option("--everything", help="Include all projects and rejected requests.")
     ] = False,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List requests that changed something in the project, newest first."""
-    with client(ctx) as service:
-        entries = first_records(ctx, service.audit(everything=everything), limit)
+    entries = first_records(client().audit(everything=everything), limit)
     output.print_records(
         entries,
         ("time (UTC)", "principal", "project", "action", "object", ">status", "from"),
         lambda a: (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address),
         empty="No changes were requested yet.",
-        as_json=as_json,
     )

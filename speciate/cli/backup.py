@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, command, command_group
+from speciate.cli.common import DataDir, command, command_group
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
 from speciate.domain.errors import ConflictError
 from speciate.local.servers import available_servers
@@ -28,7 +28,6 @@ def backup_command(
     file: _File,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Back up the whole database to a file, while the service runs.
 
@@ -45,9 +44,7 @@ def backup_command(
         revision = revision_of(url)
     size = file.stat().st_size
     output.print_result(
-        {"file": str(file), "bytes": size, "revision": revision},
-        f"{file}: {size:,} bytes, schema {revision}.",
-        as_json=as_json,
+        {"file": str(file), "bytes": size, "revision": revision}, f"{file}: {size:,} bytes, schema {revision}."
     )
 
 
@@ -61,7 +58,6 @@ def restore_command(
     file: _File,
     force: Annotated[bool, typer.Option("--force", help="Replace the current contents of the database.")] = False,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Restore a backup into an empty database, and upgrade its schema.
 
@@ -85,5 +81,4 @@ def restore_command(
     output.print_result(
         {"file": str(file), "revision": revision, "runs": unfinished},
         f"Restored {file} (schema {revision}): {runs} will continue when the service starts.",
-        as_json=as_json,
     )

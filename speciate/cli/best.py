@@ -11,7 +11,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.best_program import BestProgram, find_best_program
 from speciate.cli.candidates import top
-from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records
+from speciate.cli.common import Limit, RunId, client, command, command_group, first_records
 
 app = command_group()
 
@@ -25,38 +25,36 @@ app = command_group()
     "speciate best RUN --front --out front",
 )
 def best_command(
-    ctx: typer.Context,
     run_id: RunId,
     front: Annotated[bool, typer.Option("--front", help="All candidates of the Pareto front, best first.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Directory for program and best.json; with --front one per number."),
+        typer.Option(metavar="DIR", help="Directory for program and best.json; with --front one per number."),
     ] = None,
     limit: Limit = 20,
-    as_json: AsJson = False,
 ) -> None:
     """Print or write the best program of a run, or its Pareto front.
 
     Standard output has only the program, standard error its rewards. --front lists the Pareto front, and with --out
     writes each program. With --json, prints the content of best.json and the program.
     """
-    if front and out is None and not as_json:
-        top(ctx, run_id, limit)
+    if front and out is None and not output.wants_json():
+        top(run_id, limit)
         return
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        best = find_best_program(service, run)
-        programs = [best]
-        if front:
-            ranked = first_records(ctx, run.front(), limit)
-            programs = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
-        for program in programs:
-            _deliver(program, out / str(program.ranked.number) if out and front else out, as_json=as_json)
+    service = client()
+    run = service.runs.get(run_id)
+    best = find_best_program(service, run)
+    programs = [best]
+    if front:
+        ranked = first_records(run.front(), limit)
+        programs = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
+    for program in programs:
+        _deliver(program, out / str(program.ranked.number) if out and front else out)
 
 
-def _deliver(program: BestProgram, directory: Path | None, *, as_json: bool) -> None:
+def _deliver(program: BestProgram, directory: Path | None) -> None:
     written = None if directory is None else program.write(directory)
-    if as_json:
+    if output.wants_json():
         output.print_json(program.facts | {"program": program.candidate.program})
     elif written is not None:
         output.print_line(written)

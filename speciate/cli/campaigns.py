@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Yes, client, command, command_group, confirm_budget
+from speciate.cli.common import Yes, client, command, command_group, confirm_budget
 from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import (
     DeclarationView,
@@ -43,7 +43,6 @@ Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of probl
 )
 @add_options(Campaign, without={"slug", "problems", "policy", "mutator"})
 def create(
-    ctx: typer.Context,
     *,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it cannot be used again.")],
     policy: Policies,
@@ -54,7 +53,6 @@ def create(
     idempotency_key: IdempotencyKey = None,
     yes: Yes = False,
     watch: Watch = False,
-    as_json: AsJson = False,
 ) -> None:
     """Declare a campaign. It starts at once and is immutable.
 
@@ -73,28 +71,27 @@ def create(
         **({"mutator": parse_policies(mutator, "--mutator")} if mutator else {}),
         **complete_learning(options),
     }
-    confirm_budget(declaration, yes=yes, as_json=as_json)
-    with client(ctx) as service:
-        created = service.campaigns.create(declaration, idempotency_key=idempotency_key)
-        if as_json:
-            output.print_json(created)
-        elif not watch:
-            output.print_line(
-                f"{created.slug}: {created.declaration.evaluations:,} evaluations for {_problems(created)}"
-            )
-            output.print_note(f"Watch it with: speciate campaigns watch {created.slug}")
-        if watch:
-            raise typer.Exit(_VIEW.follow(service, created.slug, as_json=as_json))
+    confirm_budget(declaration, yes=yes)
+    service = client()
+    created = service.campaigns.create(declaration, idempotency_key=idempotency_key)
+    if output.wants_json():
+        output.print_json(created)
+    elif not watch:
+        output.print_line(f"{created.slug}: {created.declaration.evaluations:,} evaluations for {_problems(created)}")
+        output.print_note(f"Watch it with: speciate campaigns watch {created.slug}")
+    if watch:
+        raise typer.Exit(_VIEW.follow(service, created.slug))
 
 
 @command(app, "show", "speciate campaigns show sweep", "speciate campaigns show sweep --json")
-def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = False) -> None:
+def show(name: Name, rows: Rows = 20) -> None:
     """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
-    with client(ctx) as service:
-        campaign = service.campaigns.get(name)
-        latest = [] if as_json else list(islice(service.campaigns.slices(name), rows))
-    output.exit_with_json(campaign, as_json=as_json)
+    service = client()
+    campaign = service.campaigns.get(name)
+    latest = [] if output.wants_json() else list(islice(service.campaigns.slices(name), rows))
+    output.exit_with_json(campaign)
     declared = campaign.declaration
+    shares = f"slices of {declared.slice:,}" if declared.mode is AllocationMode.ADAPTIVE else "equal shares"
     output.print_fields(
         ("campaign", campaign.slug),
         ("id", campaign.id),
@@ -103,7 +100,7 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
         ("policy", _names(declared.policy)),
         ("mutator", _names(declared.mutator or {})),
         ("strategy", declared.strategy),
-        ("mode", _mode(declared)),
+        ("mode", f"{declared.mode.value}: {shares}, {declared.parallel:,} problems at once"),
         ("seed", str(declared.seed)),
         ("spent", f"{campaign.spent:,} of {declared.evaluations:,} evaluations in {campaign.slices:,} slices"),
         ("unlocked", f"{campaign.unlocked:,} of {_problems(campaign)}"),
@@ -150,11 +147,6 @@ def status(problem: CampaignProblem) -> str:
 
 def percent(chance: float) -> str:
     return f"{100 * chance:.2g} %"
-
-
-def _mode(declared: Campaign) -> str:
-    shares = f"slices of {declared.slice:,}" if declared.mode is AllocationMode.ADAPTIVE else "equal shares"
-    return f"{declared.mode.value}: {shares}, {declared.parallel:,} problems at once"
 
 
 def _problems(record: CampaignRecord) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records, invalid_argument
+from speciate.cli.common import Limit, RunId, client, command, command_group, first_records, invalid_argument
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import NotFoundError
 
@@ -30,7 +30,6 @@ CandidateName = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candida
     "speciate candidates list RUN --elite --role mutate --policy qwen@2",
 )
 def list_(
-    ctx: typer.Context,
     run_id: RunId,
     status: Annotated[str | None, typer.Option(help="Only candidates with this status: evaluated or failed.")] = None,
     island: Annotated[int | None, typer.Option(help="Only candidates of this island.", min=0)] = None,
@@ -47,57 +46,51 @@ def list_(
         str | None, typer.Option(help="Sort by this reward, or by scalar (the weighted sum), best first.")
     ] = None,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List the candidates of a run, newest first."""
     filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
     filters |= {"target": target, "rule": rule}
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        candidates = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
+    run = client().runs.get(run_id)
+    candidates = first_records(run.candidates(**filters, elite=elite, sort=sort), limit)
     output.print_records(
         candidates,
         (">number", ">island", "role", "parents", "rewards", "meets"),
         lambda c: (c.number, c.island, c.role.value, _numbers(c.parents), _result(c), ", ".join(c.targets)),
         empty=output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None),
-        as_json=as_json,
     )
 
 
 @command(app, "top", "speciate candidates top RUN", "speciate candidates top RUN --json")
-def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
+def top(run_id: RunId, limit: Limit = 20) -> None:
     """List the Pareto front, best candidate first: what no other candidate dominates."""
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        candidates = first_records(ctx, run.front(), limit)
-        objectives = run.problem().definition.objectives if candidates and not as_json else ()
+    run = client().runs.get(run_id)
+    candidates = first_records(run.front(), limit)
+    objectives = run.problem().definition.objectives if candidates and not output.wants_json() else ()
     output.print_records(
         candidates,
         (">number", *(f">{o.directed}" for o in objectives), "meets"),
         lambda c: (c.number, *(output.format_number(c.rewards[o.name]) for o in objectives), ", ".join(c.targets)),
         empty="No candidate has rewards yet.",
-        as_json=as_json,
     )
 
 
 @command(app, "show", "speciate candidates show RUN/17", "speciate candidates show ID --json")
-def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
+def show(name: CandidateName) -> None:
     """Show a candidate, its program and its evaluator artifacts."""
-    with client(ctx) as service:
-        candidate = resolve_candidate(service, name)
-    output.exit_with_json(candidate, as_json=as_json)
+    candidate = resolve_candidate(client(), name)
+    output.exit_with_json(candidate)
     _show(candidate)
 
 
 @command(app, "rollout", "speciate candidates rollout RUN/17")
-def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
+def rollout(name: CandidateName) -> None:
     """Show the prompt and completion of a candidate, and why the completion could not be read."""
-    with client(ctx) as service:
-        candidate = resolve_candidate(service, name)
-        if candidate.rollout_id is None:
-            raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
-        record = service.rollout(candidate.rollout_id)
-    output.exit_with_json(record, as_json=as_json)
+    service = client()
+    candidate = resolve_candidate(service, name)
+    if candidate.rollout_id is None:
+        raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
+    record = service.rollout(candidate.rollout_id)
+    output.exit_with_json(record)
     reasoning = f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
     output.print_fields(
         ("candidate", f"{candidate.run_id}/{candidate.number}"),
@@ -114,25 +107,24 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
 
 
 @command(app, "diff", "speciate candidates diff RUN/17")
-def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
+def diff(name: CandidateName) -> None:
     """Show the diff from the first parent to a candidate."""
-    with client(ctx) as service:
-        difference = service.candidates.diff(resolve_candidate(service, name).id)
-    output.exit_with_json(difference, as_json=as_json)
+    service = client()
+    difference = service.candidates.diff(resolve_candidate(service, name).id)
+    output.exit_with_json(difference)
     output.print_text(str(difference["diff"] or "No difference."))
 
 
 @command(app, "lineage", "speciate candidates lineage RUN/17")
-def lineage(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
+def lineage(name: CandidateName) -> None:
     """List the ancestors of a candidate."""
-    with client(ctx) as service:
-        ancestors = service.candidates.lineage(resolve_candidate(service, name).id)
+    service = client()
+    ancestors = service.candidates.lineage(resolve_candidate(service, name).id)
     output.print_records(
         ancestors,
         (">number", "role", "parents", "rewards"),
         lambda c: (c.number, c.role.value, _numbers(c.parents), _result(c)),
         empty="The candidate has no ancestors.",
-        as_json=as_json,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from contextvars import ContextVar
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -17,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
-from speciate.cli.output import print_note
+from speciate.cli.output import print_note, request_json, wants_json
 from speciate.domain.errors import ConfigurationError, FieldError, InvalidInputError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
@@ -61,6 +63,11 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 5.0
 _LOCAL: Final = {"runs", "best", "candidates", "unlocks", "strategies"}
 _LOCAL_WRITERS: Final = {"run", "problems", "sets", "policies"}
 
+_context: ContextVar[typer.Context] = ContextVar("context")
+_CLIENT: Final = "speciate.client"
+_CTX: Final = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+_AS_JSON: Final = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,28 +90,70 @@ def command_group() -> typer.Typer:
     return typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
 
 
-def command(app: typer.Typer, name: str, *usages: str, **options: Any) -> Callable[[Command], Command]:
-    """Return a decorator that adds a command to an app; its help shows the usages as examples."""
-    return app.command(name, epilog=examples(*usages), **options)
+def command(
+    app: typer.Typer, name: str, *usages: str, has_json: bool = True, **options: Any
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds a command to an app; its help shows the usages as examples.
+
+    ``context`` and, with ``has_json``, the option --json, which ``output.wants_json`` returns, are no parameters of its
+    function.
+    """
+
+    def add(function: Command) -> Command:
+        @wraps(function)
+        def run(ctx: typer.Context, *, as_json: bool = False, **arguments: Any) -> None:
+            _context.set(ctx)
+            request_json(wanted=as_json)
+            function(**arguments)
+
+        signature = inspect.signature(function, eval_str=True)
+        parameters = [_CTX, *signature.parameters.values(), *([_AS_JSON] if has_json else [])]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(name, epilog=examples(*usages), **options)(run)
+        return function
+
+    return add
+
+
+def context() -> typer.Context:
+    """Return the context of the command in progress."""
+    return _context.get()
 
 
 def examples(*lines: str) -> str:
     return "\n\n".join(("Examples:", *lines))
 
 
+def global_options() -> dict[str, Any]:
+    """Return the values of ``URL_FLAG`` and ``PROJECT_FLAG``, each None unless it is given."""
+    return dict(context().find_root().obj or {})
+
+
+def client() -> Client:
+    """Return a client for the service at ``--url`` or in the settings, or for this process; see ``runs_locally``.
+
+    It is closed when the command ends.
+    """
+    ctx = context()
+    if _CLIENT not in ctx.meta:
+        ctx.meta[_CLIENT] = ctx.with_resource(_open_client())
+    opened: Client = ctx.meta[_CLIENT]
+    return opened
+
+
 @contextmanager
-def client(ctx: typer.Context) -> Iterator[Client]:
-    """Yield a client for the service at ``--url`` or in the settings, or for this process; see ``runs_locally``."""
+def _open_client() -> Iterator[Client]:
     # Half of the processor time of a command is its imports. These two are of no use to it: httpx's own command line,
     # which httpx does without, and plugins of pydantic, found by a scan of all installed packages.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-    flags: dict[str, Any] = ctx.find_root().obj or {}
+    flags = global_options()
     project = flags.get(PROJECT_FLAG)
-    if runs_locally(ctx):
+    if runs_locally():
         from speciate.local.engine import local_client
 
-        with local_client(project=project, warm=ctx.find_root().invoked_subcommand in _LOCAL_WRITERS) as service:
+        with local_client(project=project, warm=context().find_root().invoked_subcommand in _LOCAL_WRITERS) as service:
             yield service
         return
     from speciate.client import Client
@@ -113,13 +162,13 @@ def client(ctx: typer.Context) -> Iterator[Client]:
         yield service
 
 
-def runs_locally(ctx: typer.Context) -> bool:
+def runs_locally() -> bool:
     """Return True if a command is to work without a service: none runs, and it needs no more than this process.
 
     Commands that only read do so if the data directory has a database.
     """
-    command = ctx.find_root().invoked_subcommand
-    if (ctx.find_root().obj or {}).get(URL_FLAG) is not None or command not in _LOCAL | _LOCAL_WRITERS:
+    command = context().find_root().invoked_subcommand
+    if global_options().get(URL_FLAG) is not None or command not in _LOCAL | _LOCAL_WRITERS:
         return False
     from speciate.service_address import service_url
     from speciate.settings import load_settings
@@ -160,35 +209,35 @@ def note_on_interrupt(noun: str, name: object, *, in_process: bool = False) -> I
         raise
 
 
-def confirm(question: str, *, yes: bool, as_json: bool, remedy: str = "Pass --yes to confirm.") -> None:
+def confirm(question: str, *, yes: bool, remedy: str = "Pass --yes to confirm.") -> None:
     """Ask for a confirmation unless ``yes``; a refusal ends the command with code 1."""
     if yes:
         return
     if not sys.stdout.isatty():
         raise ConfigurationError(f"{question} Not a terminal.", remedy=remedy)
-    if not typer.confirm(question, err=as_json):
+    if not typer.confirm(question, err=wants_json()):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def confirm_budget(limits: Mapping[str, object], *, yes: bool, as_json: bool) -> None:
+def confirm_budget(limits: Mapping[str, object], *, yes: bool) -> None:
     """Ask for a confirmation of a budget beyond reason; see ``confirm``."""
     from speciate.domain.budget import beyond_reason
 
     if large := beyond_reason(limits):
-        confirm(f"A budget of {large} is unusually large. Start anyway?", yes=yes, as_json=as_json)
+        confirm(f"A budget of {large} is unusually large. Start anyway?", yes=yes)
 
 
-def first_records(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:
+def first_records(records: Iterable[T], limit: int) -> list[T]:
     """Return at most ``limit`` records; if there are more, the command prints a note when it ends."""
     page = list(islice(records, limit + 1))
     if len(page) > limit:
-        note_more(ctx, limit)
+        note_more(limit)
     return page[:limit]
 
 
-def note_more(ctx: typer.Context, limit: int) -> None:
+def note_more(limit: int) -> None:
     """Note on standard error, after the command's output, that its limit omitted items."""
-    ctx.call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
+    context().call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
 
 
 def drop_none(**values: Any) -> dict[str, Any]:

@@ -33,7 +33,12 @@ _COMPARISONS: Final = (("maze", 100, 30), ("programs", 12, 90))
 
 
 @command(
-    app, "demo", "speciate demo", "speciate demo --scale 0.2 --data-dir ./data", "speciate demo --model smollm2-135m"
+    app,
+    "demo",
+    "speciate demo",
+    "speciate demo --scale 0.2 --data-dir ./data",
+    "speciate demo --model smollm2-135m",
+    has_json=False,
 )
 def demo_command(
     data_dir: Annotated[
@@ -43,7 +48,7 @@ def demo_command(
     scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Run one bundled problem with this language model, downloaded if it is missing."),
+        typer.Option(help="Run one bundled problem with this language model, downloaded if it is missing."),
     ] = None,
 ) -> None:
     """Run the whole service on example problems, in about three minutes.
@@ -107,7 +112,7 @@ def _search(client: Client, seed: int, scale: float, model: str | None) -> bool:
     for run in runs:
         output.print_line()
         output.print_line(run.record.problem, style="bold")
-        codes.append(follow_run(client, run, None, write=True, as_json=False))
+        codes.append(follow_run(client, run, None, write=True))
     return all(code in {ExitCode.OK, ExitCode.NOT_UNLOCKED} for code in codes)
 
 
@@ -136,6 +141,6 @@ def _compare(client: Client, seed: int, scale: float) -> bool:
         }
         tournament = client.tournaments.create(declaration)
         output.print_line()
-        codes.append(VIEW.follow(client, tournament.slug, as_json=False))
+        codes.append(VIEW.follow(client, tournament.slug))
         show_report(client.tournaments.report(tournament.slug), _MAX_ROWS, full=False)
     return all(code is ExitCode.OK for code in codes)

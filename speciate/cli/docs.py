@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import webbrowser
 
-import typer
-
 from speciate.cli import output
 from speciate.cli.common import client, command, command_group
 from speciate.domain.errors import SpeciateError
@@ -14,17 +12,17 @@ from speciate.process_roots import DOCS
 app = command_group()
 
 
-@command(app, "docs", "speciate docs")
-def docs(ctx: typer.Context) -> None:
+@command(app, "docs", "speciate docs", has_json=False)
+def docs() -> None:
     """Open the documentation in a browser and print its address.
 
     Without a service, print the folder of its files.
     """
     try:
-        with client(ctx) as service:
-            address = "" if service.in_process else f"{service.url}/docs"
-            if address:
-                service.ready()
+        service = client()
+        address = "" if service.in_process else f"{service.url}/docs"
+        if address:
+            service.ready()
     except SpeciateError:
         address = ""
     output.print_line(address or str(DOCS))

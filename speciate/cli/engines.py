@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, client, command, command_group
+from speciate.cli.common import DataDir, client, command, command_group
 from speciate.cli.errors import ExitCode
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import ConfigurationError, InvalidInputError
@@ -35,7 +35,7 @@ Readable = Annotated[
 
 
 @command(app, "list", "speciate engines list")
-def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def list_(data_dir: DataDir = None) -> None:
     """List the engines that come with Speciate, and the versions that are installed."""
     folder = load_settings(data_dir=data_dir).data_dir
     rows = [
@@ -44,11 +44,10 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     ]
     output.print_records(
         rows, ("engine", "installed", "summary"), lambda row: (row["name"], row["version"], row["summary"]),
-        as_json=as_json,
     )  # fmt: skip
 
 
-@command(app, "install", "speciate engines install openevolve")
+@command(app, "install", "speciate engines install openevolve", has_json=False)
 def install_(
     name: Annotated[str, typer.Argument(metavar="ENGINE", help="Name of a bundled engine.")], data_dir: DataDir = None
 ) -> None:
@@ -66,7 +65,6 @@ def check_(
     readable: Readable = None,
     limit_s: Annotated[float, typer.Option("--limit", min=1, help="Seconds for each of its two attempts.")] = 120.0,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Test an engine on a toy problem, without a service: it runs, is killed, and starts again.
 
@@ -76,7 +74,6 @@ def check_(
     rules = check(name, engine, limit_s)
     output.print_records(
         rules, ("passed", "rule", "remedy"), lambda r: ("yes" if r["passed"] else "NO", r["rule"], r["remedy"]),
-        as_json=as_json,
     )  # fmt: skip
     if not all(rule["passed"] for rule in rules):
         raise typer.Exit(ExitCode.FAILED)
@@ -90,7 +87,6 @@ def check_(
     'speciate engines run mine --command "python my_engine.py" --version 1.2',
 )
 def run_(
-    ctx: typer.Context,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="ENGINE", help="Engines to run.", show_default="all bundled ones that are installed"),
@@ -108,7 +104,6 @@ def run_(
         float | None, typer.Option(min=0, help="End after this many seconds without a run.", show_default="never")
     ] = None,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run engines on the runs of tournaments that wait for them.
 
@@ -119,7 +114,7 @@ def run_(
     """
 
     def report(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
-        if as_json:
+        if output.wants_json():
             output.print_json(
                 {"run": str(session.run_id), "engine": session.engine, "outcome": outcome, "reason": reason}
             )
@@ -132,15 +127,15 @@ def run_(
         output.print_note(missing)
     if data_dir is not None:  # its service, too
         os.environ["SPECIATE_DATA_DIR"] = str(data_dir)
-    with client(ctx) as service:
-        service.ready()  # later it may be away for a while
-        run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
-        folder = load_settings(data_dir=data_dir).data_dir / "engines" / "runs"
-        runner = EngineRunner(service, engines, folder, tournament, run, slots, limit_s, idle, report=report)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: runner.stopping.set())
-        output.print_note(f"Running {', '.join(engines)}. Ctrl-C stops and gives unfinished runs back.")
-        runner.run_until_idle()
+    service = client()
+    service.ready()  # later it may be away for a while
+    run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
+    folder = load_settings(data_dir=data_dir).data_dir / "engines" / "runs"
+    runner = EngineRunner(service, engines, folder, tournament, run, slots, limit_s, idle, report=report)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stopping.set())
+    output.print_note(f"Running {', '.join(engines)}. Ctrl-C stops and gives unfinished runs back.")
+    runner.run_until_idle()
 
 
 def _engines(

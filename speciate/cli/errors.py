@@ -53,16 +53,8 @@ _CODES: Final[tuple[tuple[type[errors.SpeciateError], ExitCode], ...]] = (
 _MISSING: Final = re.compile(
     r"there is no (problem set|problem|policy|run|candidate|tournament|campaign|webhook)\b(?: '([^']*)')?"
 )
-_LIST_COMMANDS: Final = {
-    "problem set": "speciate sets list",
-    "problem": "speciate problems list",
-    "policy": "speciate policies list",
-    "run": "speciate runs list",
-    "candidate": "speciate candidates list RUN",
-    "tournament": "speciate tournaments list",
-    "campaign": "speciate campaigns list",
-    "webhook": "speciate webhooks list",
-}
+_LISTS: Final = {"problem set": "sets list", "policy": "policies list", "candidate": "candidates list RUN"}
+"""Commands whose noun does not end with the object and an s."""
 
 
 def exit_code(error: errors.SpeciateError) -> ExitCode:
@@ -89,7 +81,7 @@ def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
     if missing is None or error.remedy is not None:
         return error
     what, name = missing[1], missing[2] or ""
-    remedy = f"See `{_LIST_COMMANDS[what]}`."
+    remedy = f"See `speciate {_LISTS.get(what, f'{what}s list')}`."
     if what == "problem":
         slug, bundled = name.partition("@")[0], _bundled()
         # The service suggests what was added to it, such as another version of the problem.

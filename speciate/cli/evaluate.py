@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command, command_group
+from speciate.cli.common import client, command, command_group
 from speciate.client import BrokenEvaluatorError, CandidateFailedError, Client, EvaluationWorker, Rewards
 from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import InvalidInputError, UnavailableError
@@ -40,13 +40,12 @@ _OF_COMMAND: Final = ("exit_status", "no_json")
     context_settings={"ignore_unknown_options": True},
 )
 def evaluate(
-    ctx: typer.Context,
     command: Annotated[
         list[str],
         typer.Argument(metavar="-- COMMAND", help="Command and arguments; the path of the candidate's file is added."),
     ],
     problem: Annotated[str | None, typer.Option("--problem", "-P", help="Limit to a problem version.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="Limit to a run: id or name.")] = None,
+    run: Annotated[str | None, typer.Option(help="Limit to a run: id or name.")] = None,
     capability: Annotated[
         list[str] | None, typer.Option("--capability", "-c", help="What this machine offers, such as gpu. Repeatable.")
     ] = None,
@@ -63,7 +62,6 @@ def evaluate(
     idle: Annotated[
         float | None, typer.Option(min=0, help="End after this many seconds without one.", show_default="never")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Evaluate candidates on this machine with a command of your own.
 
@@ -87,23 +85,23 @@ def evaluate(
         )
     runner = _CommandRunner(command, timeout)
     offered = capability or ()
-    with client(ctx) as service:
-        run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
-        worker = EvaluationWorker(
-            service,
-            runner.evaluate,
-            problem=problem,
-            run=run,
-            capabilities=offered,
-            slots=slots,
-            lease_s=lease,
-            report=_print_json if as_json else _print,
-            on_idle=_waiting_note(service, problem, run, offered),
-        )
-        _stop_on_signals(worker, runner)
-        what = f"candidates of {problem}" if problem else "candidates"
-        output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
-        done = worker.run_until(most=most, idle_s=idle)
+    service = client()
+    run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
+    worker = EvaluationWorker(
+        service,
+        runner.evaluate,
+        problem=problem,
+        run=run,
+        capabilities=offered,
+        slots=slots,
+        lease_s=lease,
+        report=_print_json if output.wants_json() else _print,
+        on_idle=_waiting_note(service, problem, run, offered),
+    )
+    _stop_on_signals(worker, runner)
+    what = f"candidates of {problem}" if problem else "candidates"
+    output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
+    done = worker.run_until(most=most, idle_s=idle)
     output.print_note(f"{done} candidates leased.")
 
 

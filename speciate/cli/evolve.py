@@ -14,7 +14,6 @@ from speciate.cli.best_program import check_out_options, find_best_program, requ
 from speciate.cli.common import (
     PROJECT_FLAG,
     URL_FLAG,
-    AsJson,
     DataDir,
     LogTo,
     NoOut,
@@ -24,6 +23,7 @@ from speciate.cli.common import (
     command_group,
     confirm_budget,
     drop_none,
+    global_options,
 )
 from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
@@ -51,7 +51,6 @@ _MOST_OF_FRONT: Final = 20
 )
 @add_options(RunSpec, without=("budget.evaluations", "learning"))
 def evolve_command(
-    ctx: typer.Context,
     *,
     program: Annotated[
         str | None,
@@ -101,7 +100,6 @@ def evolve_command(
     no_out: NoOut = False,
     log: LogTo = None,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Improve a program: score it, search for better ones, write the best.
 
@@ -113,18 +111,18 @@ def evolve_command(
     if out is not None and not out.is_dir():
         require_free(out, None)
     limits = drop_none(evaluations=evaluations) | options.pop("budget", {})
-    confirm_budget(limits, yes=yes, as_json=as_json)
+    confirm_budget(limits, yes=yes)
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
     from speciate.evolution.task import Task, evolving
     from speciate.settings import load_settings
 
-    tracker = load_tracker(log) if log else None
+    tracker = load_tracker(log)
     scoring = output.console(stderr=True).status("Scoring the seed program …")
 
     def confirm(estimate: RunEstimate) -> None:
         scoring.stop()
-        confirm_estimate(estimate, yes=yes, as_json=as_json)
+        confirm_estimate(estimate, yes=yes)
 
     problem = drop_none(
         maximize=maximize, minimize=minimize, targets=target, config=config, name=name, include=include
@@ -141,22 +139,22 @@ def evolve_command(
         anew=new,
         confirm=confirm if estimate else None,
     )
-    flags: dict[str, Any] = ctx.find_root().obj or {}
+    flags = global_options()
     settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
     with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
         scoring.stop()
-        if as_json:
+        if output.wants_json():
             output.print_json(evolution.run.record)
         else:
             _introduce(evolution, dashboard=dashboard)
         try:
-            code = watch_run(evolution.client, evolution.run, out, write=not no_out, as_json=as_json, tracker=tracker)
+            code = watch_run(evolution.client, evolution.run, out, write=not no_out, tracker=tracker)
         except KeyboardInterrupt:
             if evolution.client.in_process:
                 output.print_note("The same command continues the run, too.")
             raise
-        if not (no_out or (as_json and out is None)):
-            _write_front(evolution, out, evaluator, as_json=as_json)
+        if not (no_out or (output.wants_json() and out is None)):
+            _write_front(evolution, out, evaluator)
     raise typer.Exit(ExitCode.OK if code is ExitCode.NOT_UNLOCKED and not target else code)
 
 
@@ -173,7 +171,7 @@ def _introduce(evolution: Evolution, *, dashboard: bool) -> None:
         output.print_line(f"Dashboard: {evolution.run.url}")
 
 
-def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None, *, as_json: bool) -> None:
+def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None) -> None:
     """Write the trade-offs beside the best program, and say how to go on from it."""
     run = evolution.run
     if run.record.best is None:
@@ -184,7 +182,7 @@ def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None,
     for each in ranked if len(ranked) > 1 else ():
         other = replace(best, ranked=each, candidate=run.candidate(each.number))
         other.write(folder / "front" / str(each.number))
-    if as_json:
+    if output.wants_json():
         return
     if len(ranked) > 1:
         output.print_line(f"{output.pluralize(len(ranked), 'trade-off')} in {folder / 'front'}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, examples, first_records, note_on_interrupt, retry_unavailable
+from speciate.cli.common import Limit, client, command, first_records, note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ class DeclarationView(Generic[R]):
     milestone: Callable[[R], object]
     """Returns what has changed when a watch prints a line."""
 
-    def print_state(self, record: R, *, as_json: bool) -> None:
+    def print_state(self, record: R) -> None:
         line = f"{record.slug} is {state_of(record)} ({self.progress(record)})"
-        output.print_result(record, line, as_json=as_json)
+        output.print_result(record, line)
 
-    def follow(self, service: Client, name: str, *, as_json: bool) -> ExitCode:
+    def follow(self, service: Client, name: str) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code."""
         from speciate.domain.declaration import DeclarationState
 
         with note_on_interrupt(self.noun, name):
-            record = self._follow(service, name, as_json=as_json)
-        if not as_json:
-            self.print_state(record, as_json=False)
+            record = self._follow(service, name)
+        if not output.wants_json():
+            self.print_state(record)
             output.print_line(f"Results: speciate {self.results} {record.slug}")
         match record.state:
             case DeclarationState.COMPLETED:
@@ -64,21 +64,21 @@ class DeclarationView(Generic[R]):
             case _:
                 return ExitCode.FAILED
 
-    def _follow(self, service: Client, name: str, *, as_json: bool) -> R:
+    def _follow(self, service: Client, name: str) -> R:
         from speciate.domain.declaration import DeclarationState
 
         read: Callable[[str], R] = getattr(service, f"{self.noun}s").get
         record, printed = read(name), None
-        if not as_json:
+        if not output.wants_json():
             output.print_line(f"{record.id}  {service.url}/{self.noun}s/{record.slug}")
         with output.live_status() as show_status:
             while True:
                 line = f"{record.slug}: {self.progress(record)}"
-                current = (line, record.state) if as_json else self.milestone(record)
+                current = (line, record.state) if output.wants_json() else self.milestone(record)
                 if current != printed:
-                    output.print_result(record, line, as_json=as_json)
+                    output.print_result(record, line)
                     printed = current
-                if not as_json:
+                if not output.wants_json():
                     show_status(line)
                 if record.state is not DeclarationState.RUNNING:
                     return record
@@ -97,45 +97,38 @@ def problem_names(problems: list[str] | None, sets: list[str] | None) -> list[st
 def add_lifecycle_commands(app: typer.Typer, view: DeclarationView[R], example: str) -> None:
     """Add ``list``, ``watch``, ``pause``, ``resume`` and ``cancel`` to the app of a noun."""
     noun, nouns = view.noun, f"{view.noun}s"
+    speciate = f"speciate {nouns}"
 
-    def list_(ctx: typer.Context, state: State = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-        with client(ctx) as service:
-            records = first_records(ctx, getattr(service, nouns).list(state=state), limit)
-        empty = output.empty_message(nouns, f"speciate {nouns} create --help", state=state)
-        output.print_records(records, view.columns, view.row, empty=empty, as_json=as_json)
+    @command(
+        app, "list", f"{speciate} list", f"{speciate} list --state running --json", help=f"List {nouns}, newest first."
+    )
+    def list_(state: State = None, limit: Limit = 20) -> None:
+        records = first_records(getattr(client(), nouns).list(state=state), limit)
+        empty = output.empty_message(nouns, f"{speciate} create --help", state=state)
+        output.print_records(records, view.columns, view.row, empty=empty)
 
-    def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-        with client(ctx) as service:
-            raise typer.Exit(view.follow(service, name, as_json=as_json))
+    @command(
+        app,
+        "watch",
+        f"{speciate} watch {example}",
+        f"{speciate} watch {example} --json",
+        help=f"Watch a {noun} until it ends or is paused. The exit code is 1 if it was cancelled, 10 if it is paused.",
+    )
+    def watch(name: Name) -> None:
+        raise typer.Exit(view.follow(client(), name))
 
-    def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-        with client(ctx) as service:
-            view.print_state(getattr(service, nouns).pause(name, reason), as_json=as_json)
+    pauses = f"Pause a {noun}: start no more work, and pause its active runs."
 
-    def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-        with client(ctx) as service:
-            view.print_state(getattr(service, nouns).resume(name), as_json=as_json)
+    @command(app, "pause", f"{speciate} pause {example} --reason 'the endpoint moves'", help=pauses)
+    def pause(name: Name, reason: Reason = None) -> None:
+        view.print_state(getattr(client(), nouns).pause(name, reason))
 
-    def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-        with client(ctx) as service:
-            view.print_state(getattr(service, nouns).cancel(name, reason), as_json=as_json)
+    @command(app, "resume", f"{speciate} resume {example}", help=f"Resume a paused {noun}.")
+    def resume(name: Name) -> None:
+        view.print_state(getattr(client(), nouns).resume(name))
 
-    watched = f"Watch a {noun} until it ends or is paused."
-    commands: dict[str, tuple[Callable[..., None], str, tuple[str, ...]]] = {
-        "list": (list_, f"List {nouns}, newest first.", ("", " --state running --json")),
-        "watch": (
-            watch,
-            f"{watched} The exit code is 1 if it was cancelled, 10 if it is paused.",
-            (f" {example}", f" {example} --json"),
-        ),
-        "pause": (
-            pause,
-            f"Pause a {noun}: start no more work, and pause its active runs.",
-            (f" {example} --reason 'the endpoint moves'",),
-        ),
-        "resume": (resume, f"Resume a paused {noun}.", (f" {example}",)),
-        "cancel": (cancel, f"Cancel a {noun} and its active runs. Committed results stay.", (f" {example}",)),
-    }
-    for verb, (command, summary, usages) in commands.items():
-        usage = examples(*(f"speciate {nouns} {verb}{arguments}" for arguments in usages))
-        app.command(verb, help=summary, epilog=usage)(command)
+    cancels = f"Cancel a {noun} and its active runs. Committed results stay."
+
+    @command(app, "cancel", f"{speciate} cancel {example}", help=cancels)
+    def cancel(name: Name, reason: Reason = None) -> None:
+        view.print_state(getattr(client(), nouns).cancel(name, reason))

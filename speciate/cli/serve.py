@@ -25,6 +25,7 @@ app = command_group()
     "speciate serve smollm2-135m",
     "speciate serve ./checkpoints/maze-vpo",
     "speciate serve vpo=./a grpo=./b --port 0",
+    has_json=False,
 )
 def serve_command(
     models: Annotated[

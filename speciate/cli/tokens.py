@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records, invalid_argument
+from speciate.cli.common import Limit, client, command, command_group, first_records, invalid_argument
 from speciate.domain.access import Scope
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _UNITS: Final = {"h": "hours", "d": "days"}
     "speciate --project lab tokens create ci",
 )
 def create(
-    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Owner or purpose of the token.")],
     scope: Annotated[
         Scope,
@@ -40,16 +39,14 @@ def create(
     expires: Annotated[
         str | None, typer.Option(help="Lifetime in hours or days, such as 12h or 90d.", show_default="unlimited")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a token for the project.
 
     The token is printed once, alone on standard output; the service stores only its hash.
     """
     end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
-    with client(ctx) as service:
-        created = service.tokens.create(name, scope, expires_at=end)
-    output.exit_with_json(created, as_json=as_json)
+    created = client().tokens.create(name, scope, expires_at=end)
+    output.exit_with_json(created)
     output.print_line(created.token)
     until = "" if created.expires_at is None else f", until {output.format_time(created.expires_at)}"
     token = f"Token for {created.name}, scope {created.scope.value}, project {created.project}{until}"
@@ -57,30 +54,25 @@ def create(
 
 
 @command(app, "list", "speciate tokens list")
-def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+def list_(limit: Limit = 50) -> None:
     """List the tokens of the project, newest first."""
-    with client(ctx) as service:
-        tokens = first_records(ctx, service.tokens.list(), limit)
+    tokens = first_records(client().tokens.list(), limit)
     output.print_records(
         tokens,
         ("id", "name", "token", "scope", "state", "last used", "created"),
         lambda t: (t.id, t.name, t.prefix + "…", t.scope.value, _state(t),
                    output.format_time(t.last_used_at) or "never", output.format_time(t.created_at)),
         empty="The project has no tokens yet: speciate tokens create --help",
-        as_json=as_json,
     )  # fmt: skip
 
 
 @command(app, "revoke", "speciate tokens revoke 019a…")
 def revoke(
-    ctx: typer.Context,
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id; see `speciate tokens list`.")],
-    as_json: AsJson = False,
 ) -> None:
     """Revoke a token, from its next request on."""
-    with client(ctx) as service:
-        revoked = service.tokens.revoke(token)
-    output.print_result(revoked, f"Revoked {revoked.prefix}… of {revoked.name}.", as_json=as_json)
+    revoked = client().tokens.revoke(token)
+    output.print_result(revoked, f"Revoked {revoked.prefix}… of {revoked.name}.")
 
 
 def _parse_lifetime(text: str) -> timedelta:

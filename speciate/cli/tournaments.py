@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Yes, client, command, command_group, confirm, confirm_budget, invalid_argument
+from speciate.cli.common import Yes, client, command, command_group, confirm, confirm_budget, context, invalid_argument
 from speciate.cli.errors import ExitCode
 from speciate.cli.export import replaced_file
 from speciate.cli.lifecycle import (
@@ -66,7 +66,6 @@ _OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "met
 )
 @add_options(Tournament, only=_OPTIONS)
 def create(
-    ctx: typer.Context,
     *,
     slug: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name; it cannot be used again.")] = None,
     policy: Annotated[
@@ -98,7 +97,6 @@ def create(
         Path | None, typer.Option("--file", "-f", help="Complete declaration as TOML or JSON, instead of the options.")
     ] = None,
     yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Declare a tournament. It starts at once and is immutable.
 
@@ -109,7 +107,7 @@ def create(
     --method. Methods with equal seeds are compared in pairs.
     """
     if file is not None:
-        _refuse_other_options(ctx)
+        _refuse_other_options()
         declaration = _read(file)
     else:
         compared = max(len(policy or []), len(method or []))
@@ -127,12 +125,12 @@ def create(
             **options,
         }
     limits = declaration.get("budget")
-    confirm_budget(limits if isinstance(limits, dict) else {}, yes=yes, as_json=as_json)
-    with client(ctx) as service:
-        if why := _undecidable(service, declaration):
-            confirm(f"{why}. Start anyway?", yes=yes, as_json=as_json)
-        created = service.tournaments.create(declaration)
-    output.exit_with_json(created, as_json=as_json)
+    confirm_budget(limits if isinstance(limits, dict) else {}, yes=yes)
+    service = client()
+    if why := _undecidable(service, declaration):
+        confirm(f"{why}. Start anyway?", yes=yes)
+    created = service.tournaments.create(declaration)
+    output.exit_with_json(created)
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
@@ -159,13 +157,12 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
 
 
 @command(app, "show", "speciate tournaments show mazes", "speciate tournaments show mazes --json")
-def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def show(name: Name) -> None:
     """Show the declaration and the progress."""
     from speciate.tournaments.rendering.tables import entrant_text
 
-    with client(ctx) as service:
-        tournament = service.tournaments.get(name)
-    output.exit_with_json(tournament, as_json=as_json)
+    tournament = client().tournaments.get(name)
+    output.exit_with_json(tournament)
     declared = tournament.declaration
     output.print_fields(
         ("tournament", tournament.slug),
@@ -189,11 +186,9 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @command(app, "report", "speciate tournaments report mazes", "speciate tournaments report mazes --full --rows 400")
 def report(
-    ctx: typer.Context,
     name: Name,
     full: Annotated[bool, typer.Option("--full", help="Every table, with the tests behind it.")] = False,
     rows: Annotated[int, typer.Option("--rows", "-n", help="Maximum number of rows of a table.", min=1)] = 40,
-    as_json: AsJson = False,
 ) -> None:
     """Show which policies are better, by how much, and what is undecided.
 
@@ -201,9 +196,8 @@ def report(
     """
     from speciate.cli.tournament_report import show_report
 
-    with client(ctx) as service:
-        report = service.tournaments.report(name)
-    output.exit_with_json(report, as_json=as_json)
+    report = client().tournaments.report(name)
+    output.exit_with_json(report)
     show_report(report, rows, full=full)
 
 
@@ -212,9 +206,9 @@ def report(
     "export",
     "speciate tournaments export mazes --out mazes.html",
     "speciate tournaments export mazes --format parquet",
+    has_json=False,
 )
 def export(
-    ctx: typer.Context,
     name: Name,
     out: Annotated[Path | None, typer.Option("--out", help="File to write; its suffix selects the format.")] = None,
     kind: Annotated[
@@ -235,7 +229,7 @@ def export(
     if bundle is not None:
         if out or kind:
             raise invalid_argument("--bundle", "excludes --out and --format: expected only the file to write")
-        with client(ctx) as service, replaced_file(bundle) as part:
+        with client() as service, replaced_file(bundle) as part:
             part.write_bytes(service.tournaments.bundle(name))
         output.print_line(f"{bundle}")
         return
@@ -247,8 +241,8 @@ def export(
     if file_format not in FORMATS:
         raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(FORMATS)}")
     path = out or Path(f"{name}.{file_format}")
-    with client(ctx) as service:
-        write(service, name, path, file_format)
+    service = client()
+    write(service, name, path, file_format)
     output.print_line(f"{path}")
 
 
@@ -259,7 +253,6 @@ def verify(
         str | None,
         typer.Option(help="Public key of the service that must have signed it, as GET /v1/signing-key says."),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check a bundle without a service: signature, digests, declaration and plan; and compute its report again."""
     from speciate.tournaments.bundle import verify as verify_bundle
@@ -269,7 +262,7 @@ def verify(
             verification = verify_bundle(file, key)
     except OSError as error:
         raise invalid_argument("BUNDLE", f"{bundle} cannot be read: {error.strerror}") from None
-    if as_json:
+    if output.wants_json():
         output.print_json(verification)
     else:
         for name, faults in verification.faults.items():
@@ -284,19 +277,16 @@ def verify(
 
 @command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-207")
 def extend(
-    ctx: typer.Context,
     name: Name,
     reason: Annotated[str, typer.Option(help="Reason, shown in the report.")],
     problem: Problems = None,
     problem_set: ProblemSets = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed to add; repeatable.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Add problems or seeds for all entrants. The report shows them as an amendment."""
     problems = problem_names(problem, problem_set)
-    with client(ctx) as service:
-        extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
-    VIEW.print_state(extended, as_json=as_json)
+    extended = client().tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
+    VIEW.print_state(extended)
 
 
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
@@ -330,10 +320,10 @@ def _training_runs(option: str) -> tuple[str, list[tuple[str, int]]]:
     return method.strip(), [(policy, int(seed) if seed else i) for i, (policy, _, seed) in enumerate(parts)]
 
 
-def _refuse_other_options(ctx: typer.Context) -> None:
-    for parameter in ctx.command.params:
+def _refuse_other_options() -> None:
+    for parameter in context().command.params:
         name = str(parameter.name)
-        source = ctx.get_parameter_source(name)
+        source = context().get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in {"file", "yes", "as_json"}:
             option = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
             raise InvalidInputError(

@@ -14,7 +14,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, command, command_group, drop_none, parse_key_values
+from speciate.cli.common import command, command_group, drop_none, parse_key_values
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.validation import validation_message
 from speciate.settings import load_settings
@@ -81,7 +81,6 @@ def train_command(
     paper: Annotated[
         bool, typer.Option("--paper", help="Use the published recipe instead of the one for tiny models.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Train a policy by reinforcement learning.
 
@@ -125,11 +124,11 @@ def train_command(
                 with _training_progress(f"{task}, warm-up") as progress:
                     warm_up(opened, config, unwarmed, start, resume=resume, cpu=not gpu, progress=progress)
             if diagnose:
-                _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu), as_json=as_json)
+                _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu))
                 return
             with _training_progress(f"{task}, {method}") as progress:
                 train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress)
-    if as_json:
+    if output.wants_json():
         from speciate.policies.manifest import read_manifest
 
         output.print_json(read_manifest(folder))
@@ -138,8 +137,8 @@ def train_command(
     output.print_line(f"Next: speciate serve {folder}")
 
 
-def _show_diagnosis(diagnosis: RewardDiagnosis, *, as_json: bool) -> None:
-    if as_json:
+def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:
+    if output.wants_json():
         output.print_json(asdict(diagnosis))
         return
     for name, value in diagnosis.rows():

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import (
-    AsJson,
-    Limit,
-    client,
-    command,
-    command_group,
-    first_records,
-    invalid_argument,
-    note_more,
-)
+from speciate.cli.common import Limit, client, command, command_group, first_records, invalid_argument
 from speciate.cli.export import WRITERS, write_records
 from speciate.domain.numbers import short_number
 
@@ -44,7 +34,6 @@ _COLUMNS: Final = (
     "speciate unlocks --every-target --out unlocks.parquet",
 )
 def unlocks_command(
-    ctx: typer.Context,
     run: Annotated[str | None, typer.Option(help="Only unlocks of this run.")] = None,
     problem: Annotated[str | None, typer.Option(help="Only unlocks of this problem.")] = None,
     policy: Annotated[str | None, typer.Option(help="Only unlocks of this policy.")] = None,
@@ -61,11 +50,8 @@ def unlocks_command(
     records: Annotated[
         bool, typer.Option("--records", help="Show the record history of --problem by objective.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write all results to a .jsonl, .csv or .parquet file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all results to a .jsonl, .csv or .parquet file.")] = None,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List confirmed unlocks with the policy, strategy and effort.
 
@@ -77,28 +63,28 @@ def unlocks_command(
         others |= {"--strategy": strategy, "--first": first, "--out": out, "--every-target": records and every_target}
         only_problem = _only_problem("--by-policy" if by_policy else "--records", problem, others)
         if by_policy:
-            _print_by_policy(ctx, only_problem, every_target=every_target, as_json=as_json)
+            _print_by_policy(only_problem, every_target=every_target)
         else:
-            _print_records(ctx, only_problem, limit, as_json=as_json)
+            _print_records(only_problem, limit)
         return
-    with client(ctx) as service:
-        run_id = None if run is None else service.runs.get(run).id
-        unlocks = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
-        if out is not None:
-            _write(out, unlocks, as_json=as_json)
-            return
-        rows = first_records(ctx, unlocks, limit)
+    service = client()
+    run_id = None if run is None else service.runs.get(run).id
+    unlocks = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
+    if out is not None:
+        _write(out, unlocks)
+        return
+    rows = first_records(unlocks, limit)
     what, hint = ("reached targets", "speciate run --help") if every_target else ("unlocks", "see --every-target")
     empty = output.empty_message(what, hint, run=run, **filters)
-    output.print_records(rows, _COLUMNS, _row, empty=empty, as_json=as_json)
+    output.print_records(rows, _COLUMNS, _row, empty=empty)
 
 
 def _row(unlock: UnlockRecord) -> tuple[object, ...]:
     return (
         f"{unlock.problem}@{unlock.problem_version}",
         _label(unlock.target, unlock),
-        _proposers(unlock),
-        _mutator(unlock),
+        " + ".join(unlock.ensemble) or f"{unlock.policy}@{unlock.policy_version}",
+        f"{unlock.mutator}@{unlock.mutator_version}" if unlock.mutator and not unlock.ensemble else "",
         unlock.strategy,
         unlock.seed,
         *output.format_effort(unlock),
@@ -106,10 +92,9 @@ def _row(unlock: UnlockRecord) -> tuple[object, ...]:
     )
 
 
-def _print_by_policy(ctx: typer.Context, problem: str, *, every_target: bool, as_json: bool) -> None:
-    with client(ctx) as service:
-        by_policy = service.problem_unlocks(problem)
-    output.exit_with_json(by_policy, as_json=as_json)
+def _print_by_policy(problem: str, *, every_target: bool) -> None:
+    by_policy = client().problem_unlocks(problem)
+    output.exit_with_json(by_policy)
     for target in by_policy.targets:
         if target.unlock or every_target:
             label = _label(target.target, by_policy)
@@ -134,41 +119,25 @@ def _print_attempts(target: TargetUnlocks) -> None:
     )  # fmt: skip
 
 
-def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: bool) -> None:
-    with client(ctx) as service:
-        records = service.problem_records(problem)
-    rows = records if as_json else _newest(records, limit)
-    if len(rows) < len(records):
-        note_more(ctx, limit)
+def _print_records(problem: str, limit: int) -> None:
+    records = client().problem_records(problem)
     output.print_records(
-        rows,
+        records if output.wants_json() else first_records(records, limit),
         ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
         lambda r: (_label(r.objective, r), short_number(r.value), r.policy or "seed program", r.strategy,
                    r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
         empty=output.empty_message("records", "speciate run --help", problem=problem),
-        as_json=as_json,
     )  # fmt: skip
 
 
-def _newest(records: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
-    """Return at most ``limit`` records in order, keeping the newest of every objective first."""
-    seen: Counter[str] = Counter()
-    ages = []
-    for record in records:
-        ages.append(seen[record.objective])
-        seen[record.objective] += 1
-    newest = sorted(range(len(records)), key=ages.__getitem__)[:limit]
-    return [records[i] for i in sorted(newest)]
-
-
-def _write(out: Path, unlocks: Iterable[UnlockRecord], *, as_json: bool) -> None:
+def _write(out: Path, unlocks: Iterable[UnlockRecord]) -> None:
     from speciate.schema.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")
     if kind not in WRITERS:
         raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
     write_records(out, kind, Row, unlocks)
-    output.print_result({"file": str(out)}, f"{out}", as_json=as_json)
+    output.print_result({"file": str(out)}, f"{out}")
 
 
 def _only_problem(table: str, problem: str | None, others: dict[str, object]) -> str:
@@ -184,11 +153,3 @@ def _only_problem(table: str, problem: str | None, others: dict[str, object]) ->
 def _label(name: str, of: UnlockRecord | ProblemUnlocks | ObjectiveRecord) -> str:
     mark = " (attested)" if of.attested else " (forgeable)" if of.forgeable else ""
     return f"{name}{mark}"
-
-
-def _proposers(record: UnlockRecord) -> str:
-    return " + ".join(record.ensemble) or f"{record.policy}@{record.policy_version}"
-
-
-def _mutator(record: UnlockRecord) -> str:
-    return f"{record.mutator}@{record.mutator_version}" if record.mutator and not record.ensemble else ""

@@ -32,7 +32,12 @@ class StopRequested(KeyboardInterrupt):
 
 
 @command(
-    app, "up", "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
+    app,
+    "up",
+    "speciate up",
+    "speciate up --port 9000 --data-dir ./data",
+    "SPECIATE_TOKEN=… speciate up --host 0.0.0.0",
+    has_json=False,
 )
 @add_options(Settings, only=("host", "port", "data_dir", "evaluate_slots", "generate_slots"))
 def up_command(
@@ -43,7 +48,7 @@ def up_command(
     ] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Downloaded model to serve beside the bundled policies; repeatable."),
+        typer.Option(help="Downloaded model to serve beside the bundled policies; repeatable."),
     ] = None,
 ) -> None:
     """Run the whole service until Ctrl-C: database, cache, API and workers.
@@ -78,15 +83,11 @@ def up_command(
                 out.print("Stopping …")
             except DataDirectoryBusyError as error:
                 url = announced_url(settings)
-                if url is None or learn or model or not _is_at(url, options):
-                    raise
+                at = urlsplit(url or "")
+                same = {"host": at.hostname, "port": at.port, "data_dir": options.get("data_dir")}
+                if url is None or learn or model or not options.items() <= same.items():
+                    raise  # only a restart would give what the options ask for
                 out.print(f"Speciate is already up at {sanitize(url)} (process {error.pid}).", soft_wrap=True)
-
-
-def _is_at(url: str, options: dict[str, Any]) -> bool:
-    """Return True if options that need no restart lead to an address."""
-    parts = urlsplit(url)
-    return options.items() <= {"host": parts.hostname, "port": parts.port, "data_dir": options.get("data_dir")}.items()
 
 
 def _print_isolation(service: LocalService, out: Console) -> None:
@@ -114,7 +115,7 @@ def _supervise(service: LocalService, out: Console) -> None:
             out.print(f"{name} exited and was restarted. See {sanitize(service.log_of(name))}", soft_wrap=True)
 
 
-@command(app, "migrate", "SPECIATE_DATABASE_URL=postgresql://… speciate migrate")
+@command(app, "migrate", "SPECIATE_DATABASE_URL=postgresql://… speciate migrate", has_json=False)
 def migrate_command() -> None:
     """Upgrade the schema of the database at SPECIATE_DATABASE_URL.
 

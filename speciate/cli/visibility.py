@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Yes, client, confirm, examples
+from speciate.cli.common import Yes, client, command, confirm
 from speciate.domain.visibility import Hideable, Visibility, VisibilityChange, visibility_of
 
 if TYPE_CHECKING:
@@ -45,23 +45,23 @@ def hidden_fields(record: HideableRecord) -> tuple[tuple[str, str], ...]:
 def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, change: Change) -> None:
     """Add ``archive``, ``delete`` and ``restore`` to the app of a noun."""
 
-    def perform(ctx: typer.Context, names: Iterable[str], verb: VisibilityChange, *, as_json: bool) -> None:
-        with client(ctx) as service:
-            for requested_name in names:
-                for name, record in change(service, requested_name, verb):
-                    output.print_result(record, f"{name} is {visibility_of(record).value}.", as_json=as_json)
+    def perform(names: Iterable[str], verb: VisibilityChange) -> None:
+        service = client()
+        for requested_name in names:
+            for name, record in change(service, requested_name, verb):
+                output.print_result(record, f"{name} is {visibility_of(record).value}.")
 
-    def archive(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:
-        perform(ctx, names, VisibilityChange.ARCHIVE, as_json=as_json)
+    def archive(names: Names) -> None:
+        perform(names, VisibilityChange.ARCHIVE)
 
-    def delete(ctx: typer.Context, names: Names, yes: Yes = False, as_json: AsJson = False) -> None:
-        confirm(f"Delete {' '.join(names)}?", yes=yes, as_json=as_json)
-        perform(ctx, names, VisibilityChange.DELETE, as_json=as_json)
+    def delete(names: Names, yes: Yes = False) -> None:
+        confirm(f"Delete {' '.join(names)}?", yes=yes)
+        perform(names, VisibilityChange.DELETE)
 
-    def restore(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:
-        perform(ctx, names, VisibilityChange.RESTORE, as_json=as_json)
+    def restore(names: Names) -> None:
+        perform(names, VisibilityChange.RESTORE)
 
     commands: tuple[Callable[..., None], ...] = (archive, delete, restore)
-    for verb, command in zip(VisibilityChange, commands, strict=True):
-        usage = examples(f"speciate {noun} {verb.value} {example}")
-        app.command(verb.value, help=_HELP[verb].format(objects), epilog=usage)(command)
+    for verb, function in zip(VisibilityChange, commands, strict=True):
+        usage = f"speciate {noun} {verb.value} {example}"
+        command(app, verb.value, usage, help=_HELP[verb].format(objects))(function)

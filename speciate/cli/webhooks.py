@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
+from speciate.cli.common import Limit, client, command, command_group, first_records
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -31,56 +31,50 @@ _TEST_TIMEOUT_S: Final = 20.0
     "speciate webhooks add https://hooks.example/speciate --event unlock --event alarm",
 )
 def add(
-    ctx: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Endpoint that receives events by POST.")],
     event: Annotated[
-        list[str] | None, typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all")
+        list[str] | None, typer.Option(help="unlock, run.finished or alarm; repeatable.", show_default="all")
     ] = None,
     description: Annotated[str, typer.Option(help="Description, one line.")] = "",
-    as_json: AsJson = False,
 ) -> None:
     """Create a webhook.
 
     Its secret, which signs the deliveries, is printed once, alone on standard output.
     """
-    with client(ctx) as service:
-        created = service.webhooks.add(url, event or _EVENTS, description=description)
-    output.exit_with_json(created, as_json=as_json)
+    created = client().webhooks.add(url, event or _EVENTS, description=description)
+    output.exit_with_json(created)
     output.print_line(created.secret)
     output.print_note(f"Webhook {created.id} receives {', '.join(created.events)}. Its secret cannot be shown again.")
 
 
 @command(app, "list", "speciate webhooks list", "speciate webhooks list --json | jq .url")
-def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+def list_(limit: Limit = 50) -> None:
     """List the webhooks of the project, newest first."""
-    with client(ctx) as service:
-        records = first_records(ctx, service.webhooks.list(), limit)
+    records = first_records(client().webhooks.list(), limit)
     output.print_records(
         records,
         ("id", "URL", "events", "description", "created"),
         lambda w: (w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)),
         empty="The project has no webhooks yet: speciate webhooks add --help",
-        as_json=as_json,
     )
 
 
 @command(app, "remove", "speciate webhooks remove 019a…")
-def remove(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
+def remove(webhook: WebhookId) -> None:
     """Delete a webhook and its pending deliveries."""
-    with client(ctx) as service:
-        service.webhooks.remove(webhook)
-    output.print_result({"removed": webhook}, f"Deleted webhook {webhook}.", as_json=as_json)
+    client().webhooks.remove(webhook)
+    output.print_result({"removed": webhook}, f"Deleted webhook {webhook}.")
 
 
 @command(app, "test", "speciate webhooks test 019a…")
-def send_test(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
+def send_test(webhook: WebhookId) -> None:
     """Send a test event and report the result.
 
     Exits with 1 if the endpoint did not accept it.
     """
-    with client(ctx) as service:
-        sent = _first_attempt(service, service.webhooks.test(webhook))
-    if as_json:
+    service = client()
+    sent = _first_attempt(service, service.webhooks.test(webhook))
+    if output.wants_json():
         output.print_json(sent)
     elif sent.state == _DELIVERED:
         output.print_line(f"Delivered: status {sent.status}.")
@@ -105,22 +99,18 @@ def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
 
 @command(app, "deliveries", "speciate webhooks deliveries 019a…", "speciate webhooks deliveries 019a… --state failed")
 def deliveries(
-    ctx: typer.Context,
     webhook: WebhookId,
     state: Annotated[
         str | None, typer.Option(help="Only deliveries in this state: pending, delivered or failed.")
     ] = None,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List deliveries of a webhook, newest first."""
-    with client(ctx) as service:
-        records = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
+    records = first_records(client().webhooks.deliveries(webhook, state=state), limit)
     output.print_records(
         records,
         ("event", "state", "attempts", "status", "last error", "created", "due"),
         lambda d: (d.event, d.state.value, d.attempts, d.status, d.error,
                    output.format_time(d.created_at), output.format_time(d.due_at)),
         empty="There are no deliveries yet.",
-        as_json=as_json,
     )  # fmt: skip

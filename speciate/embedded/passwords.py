@@ -25,7 +25,12 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
     """
     path = data_dir / _FILE
     try:
-        return _parse(path)
+        fields = json.loads(path.read_text())
+        return Passwords(str(fields["postgres"]), str(fields["valkey"]))
+    except (ValueError, KeyError, TypeError):
+        raise EmbeddedServerError(
+            f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."
+        ) from None
     except FileNotFoundError:
         if cluster_exists:
             raise EmbeddedServerError(
@@ -35,13 +40,3 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
     passwords = Passwords(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
     write_private(path, json.dumps(asdict(passwords)))
     return passwords
-
-
-def _parse(path: Path) -> Passwords:
-    try:
-        fields = json.loads(path.read_text())
-        return Passwords(str(fields["postgres"]), str(fields["valkey"]))
-    except (ValueError, KeyError, TypeError):
-        raise EmbeddedServerError(
-            f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."
-        ) from None

@@ -129,18 +129,15 @@ def _copy_installation(binaries: PostgresBinaries, copy: Path, package: str, acc
 
 def _reachable_place(name: str, account: ServerAccount) -> Path:
     place = _SHARED_STATE / name
+    reason = "not reachable"
     try:
         for directory in (_SHARED_STATE, place):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        raise EmbeddedServerError(_no_place(place, account, str(error))) from error
-    if not account.can_reach(place):
-        raise EmbeddedServerError(_no_place(place, account, "not reachable"))
-    return place
-
-
-def _no_place(place: Path, account: ServerAccount, reason: str) -> str:
-    return (
+        reason = str(error)
+    if place.is_dir() and account.can_reach(place):
+        return place
+    raise EmbeddedServerError(
         f"PostgreSQL runs as {account.name} and needs {place} ({reason}). Create it, or choose a --data-dir that "
         f"{account.name} can reach, or start Speciate as an ordinary user."
     )

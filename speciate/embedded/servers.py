@@ -4,13 +4,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from speciate.embedded import passwords, placement, postgres, valkey
 from speciate.embedded.account import server_account
 from speciate.embedded.binaries import find_postgres, find_valkey
-from speciate.embedded.endpoints import Endpoints
 from speciate.embedded.errors import START_BYTES, DataDirectoryBusyError, DiskFullError, EmbeddedServerError
 from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.processes import ChildStatus, GuardedProcesses
@@ -19,6 +19,16 @@ _PREDECESSOR_LIMIT_S = 15.0
 _READY_LIMIT_S = 60.0  # crash recovery of a large cluster is slow
 _POLL_S = 0.005
 _LOG_LIMIT_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """URLs of PostgreSQL for SQLAlchemy with psycopg 3 (`postgresql+psycopg://user:password@/database?host=/directory`)
+    and of Valkey for redis-py (`unix://:password@/directory/valkey.sock`), empty if only PostgreSQL runs.
+    """
+
+    database_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
 
 
 class EmbeddedServers:

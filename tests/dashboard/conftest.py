@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from service.app import create_app
 from speciate.domain.guidance import Guidance
-from speciate.embedded.endpoints import Endpoints
+from speciate.embedded.servers import Endpoints
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from tests.dashboard import samples

@@ -30,25 +30,10 @@ from service.dashboard.routes import (
 OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
 """Routers that need no login; their forms check the origin themselves."""
 
-PAGES: Final[tuple[APIRouter, ...]] = (
-    activity.router,
-    # Before the page of a run, whose path would match "new" as an id.
-    runs.router,
-    run.router,
-    propose.router,
-    candidates.router,
-    lineage.router,
-    events.router,
-    compare.router,
-    problems.router,
-    policies.router,
-    unlocks.router,
-    tournaments.router,
-    campaigns.router,
-    access.router,
-    visibility.router,
-    docs.router,
-)
+# The list of runs comes before the page of a run, whose path would match "new" as an id.
+_RUNS: Final = (runs, run, propose, candidates, lineage, events, compare)
+_OTHERS: Final = (problems, policies, unlocks, tournaments, campaigns, access, visibility, docs)
+PAGES: Final[tuple[APIRouter, ...]] = tuple(each.router for each in (activity, *_RUNS, *_OTHERS))
 """In the order in which paths are matched."""
 
 PROPOSER_PAGES: Final[tuple[APIRouter, ...]] = (propose.actions,)

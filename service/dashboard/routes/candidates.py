@@ -27,7 +27,7 @@ from speciate.messaging.replays import replayable
 from speciate.ports.work import WorkKind
 from speciate.schema.base import Page
 from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
-from speciate.schema.runs import RankedCandidate, RunRecord
+from speciate.schema.runs import RunRecord
 from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
 from speciate.storage.candidates.queries import WaitingBatch
 
@@ -128,7 +128,6 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
         "candidate.html",
         problem=problem,
         parent=parent,
-        rewards=[_reward(objective, candidate, parent, run.best) for objective in problem.objectives],
         program=program_values(problem, candidate, parent),
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         wrote=dashboard.stores.catalog.policy(candidate.policy_id).name
@@ -277,18 +276,3 @@ def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[st
     if candidate.failure_detail:
         texts["failure"] = candidate.failure_detail
     return texts | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
-
-
-def _reward(
-    objective: Objective, candidate: CandidateDetail, parent: CandidateDetail | None, best: RankedCandidate | None
-) -> dict[str, Any]:
-    """Return a reward with those of the parent and of the run's best candidate, and how it compares with each."""
-
-    def against(other: CandidateDetail | RankedCandidate | None) -> dict[str, Any]:
-        value = ((other and other.rewards) or {}).get(objective.name)
-        if mine is None or value is None:
-            return {"value": value, "change": None, "verdict": ""}
-        return {"value": value, "change": mine - value, "verdict": objective.verdict(mine, value)}
-
-    mine = (candidate.rewards or {}).get(objective.name)
-    return {"objective": objective, "value": mine, "parent": against(parent), "best": against(best)}

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.dashboard.charts import Chart, download
-from service.dashboard.context import DashboardDep
+from service.dashboard.charts import Chart, download, respond
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure])
     """Add ``path``.json and ``path``.csv; ``find`` is a dependency that takes the parameters of both."""
 
     @router.get(f"{path}.json")
-    def get_figure(request: Request, dashboard: DashboardDep, figure: Figure = Depends(find)) -> Response:
-        return dashboard.charts.respond(request, figure.key, figure.draw)
+    def get_figure(request: Request, figure: Figure = Depends(find)) -> Response:
+        return respond(request, figure.key, figure.draw)
 
     @router.get(f"{path}.csv")
     def get_data(figure: Figure = Depends(find)) -> Response:

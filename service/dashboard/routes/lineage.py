@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -15,7 +14,6 @@ from service.dashboard.parameters import parse_count
 from service.dashboard.run_view import RunView, RunViewDep
 from service.diffs import unified_diff
 from speciate.domain.errors import NotFoundError
-from speciate.domain.objective import Objective
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/lineage")
 
@@ -23,19 +21,6 @@ _MAX_STEPS: Final = 100
 _MAX_OBJECTIVES: Final = 6
 _MAX_LINES: Final = 200
 _HEADERS: Final = 2  # lines of a diff that name the programs
-
-
-@dataclass(frozen=True)
-class Step:
-    """A candidate of the path: the value of each objective, its change and verdict, and the lines that changed."""
-
-    number: int
-    evaluations: int
-    failure: str
-    values: list[tuple[Objective, float, float | None, str]]
-    diff: list[str]  # lines
-    cut: bool  # True if there are more lines
-    gain: bool  # True if an objective is better than the parent's
 
 
 @router.get("")
@@ -68,12 +53,16 @@ def ancestry(population: Population, number: int) -> list[int]:
     return rows
 
 
-def _steps(view: RunView, path: list[int]) -> list[Step]:
+def _steps(view: RunView, path: list[int]) -> list[dict[str, Any]]:
+    """Return the candidates of the path: the value, change and verdict of each objective, and the changed lines.
+
+    ``cut`` is True if there are more lines, ``gain`` if an objective is better than the parent's.
+    """
     columns, names = view.population.columns, view.problem.space.names
     numbers = columns.number[path].tolist()
     programs = view.dashboard.stores.queries.programs(view.run.id, numbers)
     objectives = [(o, columns.rewards[:, names.index(o.name)]) for o in by_importance(view.problem)[:_MAX_OBJECTIVES]]
-    steps: list[Step] = []
+    steps: list[dict[str, Any]] = []
     for i, row in enumerate(path):
         values = []
         for objective, rewards in objectives:
@@ -85,14 +74,14 @@ def _steps(view: RunView, path: list[int]) -> list[Step]:
             old, new = (programs.get(number, "") for number in numbers[i - 1 : i + 1])
             lines = unified_diff(old, new, before="parent", after="child").text.split("\n")[_HEADERS:]
         steps.append(
-            Step(
-                number=numbers[i],
-                evaluations=int(columns.evaluations[row]),
-                failure=columns.failure[row],
-                values=values,
-                diff=lines[:_MAX_LINES],
-                cut=len(lines) > _MAX_LINES,
-                gain=any(verdict == "better" for *_, verdict in values),
-            )
+            {
+                "number": numbers[i],
+                "evaluations": int(columns.evaluations[row]),
+                "failure": columns.failure[row],
+                "values": values,
+                "diff": lines[:_MAX_LINES],
+                "cut": len(lines) > _MAX_LINES,
+                "gain": any(verdict == "better" for *_, verdict in values),
+            }
         )
     return steps

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
@@ -11,7 +12,6 @@ from pydantic import ValidationError
 
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
-from service.dashboard.label_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import RunIdDep
@@ -19,10 +19,13 @@ from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView, RunViewDep
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
+from speciate.domain.values import storable
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
 _MAX_REASON_LENGTH: Final = 2000
+_OPENED: Final = "opened_"
+"""Prefix of the fields with the labels that the form had when it was opened."""
 
 
 @router.get("/{run_id}")
@@ -64,12 +67,25 @@ def resume(run_id: RunIdDep, dashboard: DashboardDep) -> Response:
 def label(request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Change those of name, tags and note that the person changed, or show the page again with the errors."""
     try:
-        change = Relabelling.model_validate(read_labels(changed_labels(form.fields)))
+        change = Relabelling.model_validate(_changed_labels(form.fields))
     except ValidationError as error:
         view = RunView(dashboard, dashboard.stores.runs.get(run_id))
         return _page(request, view, "configuration", form_errors(error), form.fields)
     dashboard.stores.signals.committed(dashboard.stores.runs.label(run_id, change))
     return RedirectResponse(f"/runs/{run_id}/configuration#labels", 303)
+
+
+def parse_tags(text: str) -> list[str]:
+    return [tag for tag in re.split(r"[\s,]+", storable(text)) if tag]
+
+
+def _changed_labels(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the labels that differ from those with which the form was opened: others may have changed since."""
+    fields = ("name", "tags", "note")
+    labels: dict[str, Any] = {
+        name: values[name] for name in fields if name in values and values[name] != values.get(_OPENED + name)
+    }
+    return labels | ({"tags": parse_tags(labels["tags"])} if "tags" in labels else {})
 
 
 def _page(
@@ -79,6 +95,7 @@ def _page(
     errors: FormErrors | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Response:
+    stored = {"name": view.run.name, "tags": " ".join(view.run.tags), "note": view.run.note}
     return page(
         request,
         "run.html" if tab == "overview" else "run_tab.html",
@@ -88,7 +105,7 @@ def _page(
         tab=tab,
         query=address("", x=view.x, y=view.y),
         errors=errors,
-        labels={**labels_from_run(view.run), **(labels or {})},
+        labels={**stored, **{_OPENED + name: value for name, value in stored.items()}, **(labels or {})},
     )
 
 

@@ -15,11 +15,11 @@ from service.api.schemas import RunSubmission
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import form_values
 from service.dashboard.forms import FormDep, idempotency_key, require_confirmation
-from service.dashboard.label_fields import parse_tags
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.model_form import ModelForm, add_form_routes, strategies
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import Text, parse_id
+from service.dashboard.routes.run import parse_tags
 from service.dashboard.routes.visibility import visibility_from
 from speciate.domain.errors import SpeciateError
 from speciate.domain.policy import PolicyRole

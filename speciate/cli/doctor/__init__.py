@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from speciate.cli import output
-from speciate.cli.common import URL_FLAG, AsJson, command, command_group
+from speciate.cli.common import URL_FLAG, command, command_group, global_options
 from speciate.cli.doctor import machine
 from speciate.cli.doctor.findings import Finding, Status
 from speciate.cli.doctor.machine import effective_settings
@@ -31,27 +31,27 @@ ServiceOnly = Annotated[
 
 
 @command(app, "doctor", "speciate doctor", "speciate doctor --json | jq .checks")
-def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
+def doctor_command(service_only: ServiceOnly = False) -> None:
     """Check the installation and print a fix for each problem found.
 
     Checks Python, settings, servers, sandbox, service and policies, and exits with 1 if a check fails. --json includes
     the settings that have their defaults. For a service on
     another machine (--url), checks that service and skips the servers and sandbox of this machine.
     """
-    flags = dict(ctx.find_root().obj or {})
+    flags = global_options()
     settings = load_settings(**flags)
     effective = effective_settings(settings, flags)
     with output.console(stderr=True).status("Checking …"):
         findings = _run_checks(settings, flags.get(URL_FLAG), service_only=service_only)
-    if as_json:
-        output.print_json({"settings": effective, "checks": [finding.as_json() for finding in findings]})
+    if output.wants_json():
+        output.print_json({"settings": effective, "checks": [asdict(finding) for finding in findings]})
     else:
         rows = [tuple(each.values()) for each in effective if each["source"] != "default"]
         output.print_table(("setting", "value", "source"), rows, empty="All settings have their defaults.")
         output.print_line()
         _print_findings(findings)
     failed, warned = (sum(finding.status is status for finding in findings) for status in (Status.BAD, Status.WARNING))
-    if not as_json:
+    if not output.wants_json():
         warnings = f" with {output.pluralize(warned, 'warning')}" if warned else ""
         output.print_line(f"{output.pluralize(failed, 'check')} failed." if failed else f"Ready{warnings}.")
     if failed:

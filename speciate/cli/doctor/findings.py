@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 
 from speciate.domain.errors import SpeciateError
@@ -28,9 +28,6 @@ class Finding:
     detail: str
     remedy: str = ""
     """How to fix it; empty for a good finding."""
-
-    def as_json(self) -> dict[str, str]:
-        return {name: str(value) for name, value in asdict(self).items()}
 
 
 def judged(name: str, detail: str, remedy: str = "") -> Finding:

@@ -79,10 +79,7 @@ def data_dir(settings: Settings) -> Finding:
 
 def database(settings: Settings) -> Finding:
     """Check PostgreSQL: the configured server, or the programs of the embedded one."""
-    if settings.database_url is None:
-        return run_check("postgres", _embedded_postgres)
-    url = settings.database_url.get_secret_value()
-    return run_check("postgres", lambda: _configured_postgres(url))
+    return run_check("postgres", lambda: _postgres(settings))
 
 
 def secret_key(settings: Settings) -> Iterator[Finding]:
@@ -108,10 +105,7 @@ def secret_key(settings: Settings) -> Iterator[Finding]:
 
 
 def cache(settings: Settings) -> Finding:
-    if settings.redis_url is None:
-        return run_check("redis", lambda: f"embedded, {find_valkey()}")
-    url = settings.redis_url.get_secret_value()
-    return run_check("redis", lambda: _configured_redis(url))
+    return run_check("redis", lambda: _redis(settings))
 
 
 def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
@@ -147,13 +141,11 @@ def engines() -> Finding:
     return judged("container engines", f"{detail}. Not available: {missing}" if missing else detail)
 
 
-def _embedded_postgres() -> str:
-    programs = find_postgres()
-    return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
-
-
-def _configured_postgres(url: str) -> str:
-    with _connected(url) as engine:
+def _postgres(settings: Settings) -> str:
+    if settings.database_url is None:
+        programs = find_postgres()
+        return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
+    with _connected(settings.database_url.get_secret_value()) as engine:
         return f"configured, PostgreSQL {check_version(engine)}"
 
 
@@ -166,8 +158,10 @@ def _connected(url: str) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def _configured_redis(url: str) -> str:
-    info = check_redis(url)
+def _redis(settings: Settings) -> str:
+    if settings.redis_url is None:
+        return f"embedded, {find_valkey()}"
+    info = check_redis(settings.redis_url.get_secret_value())
     version = info.get("valkey_version") or info.get("redis_version")
     return f"configured, {info.get('server_name', 'redis')} {version}"
 

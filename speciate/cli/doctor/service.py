@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from speciate import __version__
 from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, secret_key_finding
-from speciate.cli.providers import contact
+from speciate.cli.policies import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, STRONGEST
@@ -41,7 +41,12 @@ def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
         except SpeciateError as error:
             yield error_finding("api", Status.WARNING, error)
             return
-        yield _api(client.url, str(ready.get("version", "")))
+        version = str(ready.get("version", ""))
+        if version and version != __version__:
+            detail = f"{client.url} is ready and runs Speciate {version}; this command is {__version__}"
+            yield judged("api", detail, "Install the same version on this machine.")
+        else:
+            yield judged("api", f"{client.url} is ready")
         for server in ("postgresql", "redis"):
             if server in ready:
                 yield judged(server, f"responds to the service ({ready[server]})")
@@ -57,17 +62,16 @@ def _authenticated(client: Client, http: httpx.Client, tier: str | None) -> Iter
     workers = client.workers()
     yield from _workers(workers)
     yield from _tiers(workers, tier)
-    yield from _languages(workers)
+    for worker in workers:
+        if Queue.EVALUATE.value in worker.queues:
+            further = [*sorted(worker.languages), *sorted(IMAGE_CAPABILITIES.intersection(worker.tools))]
+            yield judged("languages of workers", f"{worker.name}: {', '.join(['Python', *further])}")
     yield from _work(http)
     for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
-        yield _policy(client, slug)
-
-
-def _api(url: str, version: str) -> Finding:
-    if version and version != __version__:
-        detail = f"{url} is ready and runs Speciate {version}; this command is {__version__}"
-        return judged("api", detail, "Install the same version on this machine.")
-    return judged("api", f"{url} is ready")
+        try:
+            yield judged(f"policy {slug}", contact(client.policies.ping(slug)))
+        except SpeciateError as error:
+            yield error_finding(f"policy {slug}", Status.WARNING, error)
 
 
 def _clock(http: httpx.Client) -> Iterator[Finding]:
@@ -118,13 +122,6 @@ def _tiers(workers: tuple[WorkerProcess, ...], own: str | None) -> Iterator[Find
     yield judged("tiers", detail, remedy)
 
 
-def _languages(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
-    for worker in workers:
-        if Queue.EVALUATE.value in worker.queues:
-            further = [*sorted(worker.languages), *sorted(IMAGE_CAPABILITIES.intersection(worker.tools))]
-            yield judged("languages of workers", f"{worker.name}: {', '.join(['Python', *further])}")
-
-
 def _work(http: httpx.Client) -> Iterator[Finding]:
     response = http.get("/metrics")
     if response.status_code != httpx.codes.OK:
@@ -136,7 +133,9 @@ def _work(http: httpx.Client) -> Iterator[Finding]:
     yield _queues(samples)
     yield _reconciler(samples)
     yield _runs(samples)
-    yield from _secrets(samples)
+    counts = [samples.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
+    if None not in counts:  # missing while the database is unavailable
+        yield secret_key_finding(*(int(count or 0) for count in counts), of=f"{VARIABLE} of the API")
 
 
 _MAX_LEARN_WAIT_S: Final = 60.0
@@ -176,18 +175,3 @@ def _runs(samples: Samples) -> Finding:
         remedy = "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`."
         return judged("runs", detail, remedy)
     return judged("runs", "none stalled, no alarms")
-
-
-def _secrets(samples: Samples) -> Iterator[Finding]:
-    """Check that the API's secret key decrypts the policy keys and webhook secrets of the database."""
-    counts = [samples.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
-    if None not in counts:  # missing while the database is unavailable
-        yield secret_key_finding(*(int(count or 0) for count in counts), of=f"{VARIABLE} of the API")
-
-
-def _policy(client: Client, slug: str) -> Finding:
-    try:
-        answer = client.policies.ping(slug)
-    except SpeciateError as error:
-        return error_finding(f"policy {slug}", Status.WARNING, error)
-    return judged(f"policy {slug}", contact(answer))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command, command_group
+from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command, command_group, global_options
 from speciate.domain.errors import ConfigurationError
 
 app = command_group()
@@ -19,14 +19,12 @@ app = command_group()
     "claude mcp add speciate -- speciate mcp",
     "speciate --url https://search.example.org mcp",
     "speciate mcp --http 8765    # for clients of streamable HTTP, at http://127.0.0.1:8765/mcp",
+    has_json=False,
 )
 def mcp_command(
-    ctx: typer.Context,
     http: Annotated[
         int | None,
-        typer.Option(
-            "--http", metavar="PORT", min=1, max=65535, help="Serve streamable HTTP on this port of 127.0.0.1."
-        ),
+        typer.Option(metavar="PORT", min=1, max=65535, help="Serve streamable HTTP on this port of 127.0.0.1."),
     ] = None,
 ) -> None:
     """Serve tools to a coding agent through the Model Context Protocol.
@@ -45,7 +43,7 @@ def mcp_command(
         raise ConfigurationError(
             "The MCP server needs the package mcp.", remedy="Install it: pip install 'speciate[mcp]'."
         ) from None
-    flags = ctx.find_root().obj or {}
+    flags = global_options()
     server = build_server(flags.get(URL_FLAG), flags.get(PROJECT_FLAG))
     if http is None:
         server.run("stdio")

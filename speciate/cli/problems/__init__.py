@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, RunId, client, command, command_group, first_records
+from speciate.cli.common import Limit, RunId, client, command, command_group, first_records
 from speciate.cli.errors import ExitCode
 from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
@@ -44,11 +44,10 @@ def init(
         str | None,
         typer.Option(help="Language of the seed program: python, c, cpp, javascript or rust.", show_default="python"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a small working problem to start from."""
     write = partial(write_template, kind=kind, language=language)
-    _write_files(write, directory, f"Next: speciate problems check {directory}", as_json=as_json)
+    _write_files(write, directory, f"Next: speciate problems check {directory}")
 
 
 @command(app, "check", "speciate problems check my-problem", "speciate problems check my-problem --json")
@@ -63,7 +62,6 @@ def check(
             show_default="4 within half a minute",
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Validate a problem, score its seed program and measure how much its evaluations differ, without a service."""
     from speciate.cli.problems.check import evaluate_seed, score_seed
@@ -74,7 +72,7 @@ def check(
     result, noise = score_seed(problem, directory), None
     if result.evaluation is not None and not result.failed and problem.external_stage is None:
         noise = measure_noise(problem, result.evaluation, repeats, evaluate_seed)
-    if as_json:
+    if output.wants_json():
         output.print_json(result.as_json(problem) | {"noise": None if noise is None else noise.as_json(problem)})
     else:
         result.show(problem)
@@ -92,14 +90,12 @@ def check(
     "speciate problems add --bundled",
 )
 def add(
-    ctx: typer.Context,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[DIR|SLUG]...", help="Problem directories, or names of bundled problems."),
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="Add all bundled problems.")] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not score the seed program first.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Score the seed programs of problems on a worker, then add the problems to the service.
 
@@ -118,24 +114,24 @@ def add(
         )
     # Load all before submitting the first: an invalid definition then submits nothing.
     definitions = [load_problem(path) for path in paths]
-    with client(ctx) as service:
-        for path, definition in zip(paths, definitions, strict=True):
-            scoring = f"Scoring the seed program of {definition.slug} on a worker …"
-            with nullcontext() if no_check else output.console(stderr=True).status(scoring):
-                try:
-                    version, new = service.problems.submit(definition, check=not no_check)
-                except InvalidInputError as error:
-                    if not error.field_errors:
-                        error.args = (with_own_names(str(error), definition, path),)
-                    raise
-            output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}", as_json=as_json)
-            if version.note:
-                output.print_note(version.note)
-            if not new:
-                _note_unchanged(service, version)
+    service = client()
+    for path, definition in zip(paths, definitions, strict=True):
+        scoring = f"Scoring the seed program of {definition.slug} on a worker …"
+        with nullcontext() if no_check else output.console(stderr=True).status(scoring):
+            try:
+                version, new = service.problems.submit(definition, check=not no_check)
+            except InvalidInputError as error:
+                if not error.field_errors:
+                    error.args = (with_own_names(str(error), definition, path),)
+                raise
+        output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}")
+        if version.note:
+            output.print_note(version.note)
+        if not new:
+            _note_unchanged(service, version)
 
 
-@command(app, "schema", "speciate problems schema > my-problem/problem.schema.json")
+@command(app, "schema", "speciate problems schema > my-problem/problem.schema.json", has_json=False)
 def schema() -> None:
     """Print the JSON schema of problem.toml, for editors.
 
@@ -144,7 +140,7 @@ def schema() -> None:
     output.print_text(SCHEMA.read_text(encoding="utf-8"))
 
 
-app.command("import", epilog=IMPORT_EXAMPLES)(import_command)
+command(app, "import", *IMPORT_EXAMPLES)(import_command)
 
 
 @command(
@@ -155,21 +151,18 @@ app.command("import", epilog=IMPORT_EXAMPLES)(import_command)
     "speciate problems list --bundled",
 )
 def list_(
-    ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this problem.")] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="List the bundled problems instead.")] = False,
     visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List problem versions, newest first."""
     if bundled:
         if slug is not None:
             raise InvalidInputError("--bundled lists all bundled problems: omit the name.")
-        _list_bundled(as_json)
+        _list_bundled()
         return
-    with client(ctx) as service:
-        problems = first_records(ctx, service.problems.list(slug, visibility=visibility), limit)
+    problems = first_records(client().problems.list(slug, visibility=visibility), limit)
     output.print_records(
         problems,
         ("problem", "best", "kind", "objectives", "targets", "title"),
@@ -184,31 +177,23 @@ def list_(
         empty=output.empty_message(
             "problems", "speciate problems add --bundled", name=slug, visibility=filter_value(visibility)
         ),
-        as_json=as_json,
     )
 
 
 @command(app, "show", "speciate problems show circle-packing-26", "speciate problems show sorting@2")
-def show(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
-    as_json: AsJson = False,
-) -> None:
+def show(name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")]) -> None:
     """Show a problem version."""
-    with client(ctx) as service:
-        version = service.problems.get(name)
-    output.exit_with_json(version, as_json=as_json)
+    version = client().problems.get(name)
+    output.exit_with_json(version)
     _show(version)
 
 
 @command(app, "prompt", "speciate problems prompt ./my-problem", "speciate problems prompt sorting@2")
 def prompt(
-    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, or name, name@version or id.")],
     diff: Annotated[bool, typer.Option("--diff", help="Show the prompt for a policy that answers with diffs.")] = False,
     answers: Annotated[int, typer.Option(help="Answers per completion.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Random seed for the wording of the prompt.", min=0)] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Show example prompts for a problem, with the scores of its seed program as measured on this machine.
 
@@ -217,13 +202,9 @@ def prompt(
     from speciate.cli.problems.prompts import example_prompts, seed_of
     from speciate.problems.loader import load_problem
 
-    if _exists(Path(name)):
-        problem = load_problem(Path(name))
-    else:
-        with client(ctx) as service:
-            problem = service.problems.get(name).definition
+    problem = load_problem(Path(name)) if _exists(Path(name)) else client().problems.get(name).definition
     prompts = example_prompts(problem, seed_of(problem), diff=diff, answers=answers, seed=seed)
-    if as_json:
+    if output.wants_json():
         output.print_json(
             {role: {"system": rendered.system, "user": rendered.user} for role, rendered in prompts.items()}
         )
@@ -242,12 +223,10 @@ def prompt(
     "speciate problems export verifiers:./my-env ./my-problem",
 )
 def export(
-    ctx: typer.Context,
     target: Annotated[str, typer.Argument(metavar="verifiers:DIR", help="Format, and the directory to create.")],
     name: Annotated[
         str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, bundled problem, or name, name@version or id.")
     ],
-    as_json: AsJson = False,
 ) -> None:
     """Write a problem as a package for another system: an environment for Prime Intellect's verifiers.
 
@@ -261,50 +240,38 @@ def export(
     if kind != "verifiers" or not folder:
         raise InvalidInputError(f"cannot export to {target!r}.", remedy="Expected verifiers:DIR.")
     path = Path(name) if _exists(Path(name)) else known_problems().get(name)
-    if path is not None:
-        problem = load_problem(path)
-    else:
-        with client(ctx) as service:
-            problem = service.problems.get(name).definition
+    problem = client().problems.get(name).definition if path is None else load_problem(path)
     hint = f"Next: pip install -e {folder}"
-    _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint, as_json=as_json)
+    _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint)
 
 
 @command(app, "save", "speciate problems save RUN my-problem")
-def save(
-    ctx: typer.Context,
-    run_id: RunId,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")],
-    as_json: AsJson = False,
-) -> None:
+def save(run_id: RunId, directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")]) -> None:
     """Write the problem of a run as a directory, with estimated ranges widened to the values that the run has seen."""
     from speciate.problems.writing import problem_texts, with_ranges_of, write
 
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        problem = with_ranges_of(run.problem().definition, [cell.elite.rewards for cell in run.archive()])
+    run = client().runs.get(run_id)
+    problem = with_ranges_of(run.problem().definition, [cell.elite.rewards for cell in run.archive()])
     hint = f"Next: speciate problems check {directory}, then speciate problems add {directory}"
-    _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint, as_json=as_json)
+    _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint)
 
 
 @command(app, "templates", "speciate problems templates my-problem")
-def templates(directory: Directory, as_json: AsJson = False) -> None:
+def templates(directory: Directory) -> None:
     """Write the default prompt templates into a problem directory, for editing."""
     from speciate.cli.problems.prompts import TEMPLATE_FILES, write_templates
 
     names = ", ".join(f'"{name}"' for name in TEMPLATE_FILES)
     hint = f"Keep the ones you edit and list them at the top of problem.toml: prompts = [{names}]"
-    _write_files(write_templates, directory, hint, as_json=as_json)
+    _write_files(write_templates, directory, hint)
 
 
-def _write_files(write: Callable[[Path], Sequence[Path]], directory: Path, hint: str, *, as_json: bool) -> None:
+def _write_files(write: Callable[[Path], Sequence[Path]], directory: Path, hint: str) -> None:
     try:
         written = write(directory)
     except OSError as error:
         raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
-    output.print_result(
-        {"files": [str(path) for path in written]}, "\n".join(map(str, [*written, hint])), as_json=as_json
-    )
+    output.print_result({"files": [str(path) for path in written]}, "\n".join(map(str, [*written, hint])))
 
 
 def _note_unchanged(service: Client, version: ProblemVersion) -> None:
@@ -364,11 +331,11 @@ def _show(version: ProblemVersion) -> None:
         output.print_text(problem.description.strip())
 
 
-def _list_bundled(as_json: bool) -> None:
+def _list_bundled() -> None:
     from speciate.problems.loader import known_problems, load_problem
 
     problems = [load_problem(path) for path in known_problems().values()]
-    if as_json:
+    if output.wants_json():
         for problem in problems:
             output.print_json({"slug": problem.slug, "title": problem.title, "source": problem.source})
         return

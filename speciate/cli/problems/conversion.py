@@ -18,10 +18,10 @@ from speciate.domain.numbers import short_number
 from speciate.runs.silent_failure import METRIC_LISTS
 
 
-def print_converted(converted: Converted, files: Sequence[Path], *, as_json: bool) -> None:
+def print_converted(converted: Converted, files: Sequence[Path]) -> None:
     problem, seed = converted.problem, converted.seed
     texts = {label: text for label, text in converted.artifacts.items() if label not in METRIC_LISTS}
-    if as_json:
+    if output.wants_json():
         output.print_json(
             {
                 "problem": problem.slug,

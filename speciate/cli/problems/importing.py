@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, examples
+from speciate.cli.common import client
 from speciate.cli.problems.sets import get_or_create
 from speciate.compat import FORMATS, Choice, read_directory
 from speciate.domain.errors import ConflictError, InvalidInputError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.schema.problems import ProblemSet
 
-IMPORT_EXAMPLES: Final = examples(
+IMPORT_EXAMPLES: Final = (
     "speciate problems import task:maze --split test --count 200",
     "speciate problems import openevolve:./circle_packing",
     'speciate problems import shinka:./tours --minimize length --target "length <= 9" --into ./my-tours',
@@ -63,7 +63,6 @@ _SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
 
 
 def import_command(
-    ctx: typer.Context,
     source: Annotated[
         str, typer.Argument(metavar="|".join(_SOURCES), help="A task, or a directory in the format of another system.")
     ],
@@ -133,7 +132,6 @@ def import_command(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Accept an initial program without any positive score.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Add the problems of a task as a set, or convert another system's directory.
 
@@ -157,7 +155,7 @@ def import_command(
         converted = convert(draft, evaluate_seed, **rewards, anyway=anyway)
         folder = Path(into or f"{draft.slug}-problem")
         files = write(converted.files, folder, remedy="Name a new directory with --into.")
-        print_converted(converted, files, as_json=as_json)
+        print_converted(converted, files)
         return
     options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
     if any((*options, include)):
@@ -166,11 +164,10 @@ def import_command(
             remedy="Omit --maximize, --minimize, --target, --slug, --wall-s, --memory-mb, --limit, --requirement,"
             " --image, --program, --evaluator and --include.",
         )
-    with client(ctx) as service:
-        created = import_task(service, name, split, count, start=start, data=data, into=into)
+    created = import_task(client(), name, split, count, start=start, data=data, into=into)
     many = output.pluralize(len(created.problems), "problem")
     line = f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}"
-    output.print_result(created, line, as_json=as_json)
+    output.print_result(created, line)
 
 
 def import_task(

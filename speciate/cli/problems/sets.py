@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command, command_group, first_records
+from speciate.cli.common import Limit, client, command, command_group, first_records
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -19,26 +19,19 @@ app = command_group()
 
 @command(app, "create", "speciate sets create physics relativistic-energy planck-radiation@1")
 def create(
-    ctx: typer.Context,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name of the set; cannot be reused.")],
     problems: Annotated[list[str], typer.Argument(metavar="PROBLEM...", help="Problems: name, name@version or id.")],
     title: Annotated[str, typer.Option(help="Title, one line.")] = "",
-    as_json: AsJson = False,
 ) -> None:
     """Create a frozen list of problem versions."""
-    with client(ctx) as service:
-        created = service.problem_sets.create(slug, problems, title=title)
-    output.print_result(
-        created, f"{created.slug}: {', '.join(f'{p.slug}@{p.version}' for p in created.problems)}", as_json=as_json
-    )
+    created = client().problem_sets.create(slug, problems, title=title)
+    output.print_result(created, f"{created.slug}: {', '.join(f'{p.slug}@{p.version}' for p in created.problems)}")
 
 
 @command(app, "add", "speciate sets add frontier-math")
 def add(
-    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="SET", help="Name of a bundled problem set.")],
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not score the seed programs first.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Add the problems of a bundled set, and create the set. Adding it again changes nothing."""
     from rich.progress import track
@@ -50,18 +43,16 @@ def add(
         raise InvalidInputError(f"no problem set {name!r} is bundled.", remedy=f"Bundled sets: {', '.join(sets)}.")
     definitions = [load_problem(path) for path in sets[name].problems.values()]
     console = output.console(stderr=True)
-    with client(ctx) as service:
-        steps = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
-        added = [service.problems.submit(definition, check=not no_check)[0] for definition in steps]
-        other = ConflictError(
-            f"the set {name!r} holds other versions of these problems.",
-            remedy="Create one with another name: speciate sets create NAME PROBLEM…",
-        )
-        ids = [str(version.id) for version in added]
-        problem_set = get_or_create(service, name, ids, title=sets[name].title, other=other)
-    output.print_result(
-        problem_set, f"{problem_set.slug}: {output.pluralize(len(problem_set.problems), 'problem')}", as_json=as_json
+    service = client()
+    steps = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
+    added = [service.problems.submit(definition, check=not no_check)[0] for definition in steps]
+    other = ConflictError(
+        f"the set {name!r} holds other versions of these problems.",
+        remedy="Create one with another name: speciate sets create NAME PROBLEM…",
     )
+    ids = [str(version.id) for version in added]
+    problem_set = get_or_create(service, name, ids, title=sets[name].title, other=other)
+    output.print_result(problem_set, f"{problem_set.slug}: {output.pluralize(len(problem_set.problems), 'problem')}")
 
 
 def get_or_create(service: Client, slug: str, ids: list[str], *, title: str, other: ConflictError) -> ProblemSet:
@@ -76,28 +67,21 @@ def get_or_create(service: Client, slug: str, ids: list[str], *, title: str, oth
 
 
 @command(app, "list", "speciate sets list")
-def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+def list_(limit: Limit = 50) -> None:
     """List problem sets, newest first."""
-    with client(ctx) as service:
-        problem_sets = first_records(ctx, service.problem_sets.list(), limit)
+    problem_sets = first_records(client().problem_sets.list(), limit)
     output.print_records(
         problem_sets,
         ("set", ">problems", "title"),
         lambda s: (s.slug, len(s.problems), s.title),
         empty="There are no problem sets yet: speciate sets create --help",
-        as_json=as_json,
     )
 
 
 @command(app, "show", "speciate sets show physics --json")
-def show(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SET", help="Set name or id.")],
-    as_json: AsJson = False,
-) -> None:
+def show(name: Annotated[str, typer.Argument(metavar="SET", help="Set name or id.")]) -> None:
     """List the problems of a set in order."""
-    with client(ctx) as service:
-        problem_set = service.problem_sets.get(name)
-    output.exit_with_json(problem_set, as_json=as_json)
+    problem_set = client().problem_sets.get(name)
+    output.exit_with_json(problem_set)
     rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in problem_set.problems]
     output.print_table(("problem", "kind", "title"), rows, empty="The set is empty.")

@@ -10,19 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.best_program import best_fields, check_out_options
-from speciate.cli.common import (
-    AsJson,
-    Limit,
-    LogTo,
-    NoOut,
-    OutDirectory,
-    RunId,
-    client,
-    command,
-    command_group,
-    examples,
-    first_records,
-)
+from speciate.cli.common import Limit, LogTo, NoOut, OutDirectory, RunId, client, command, command_group, first_records
 from speciate.cli.export import replaced_file
 from speciate.cli.learning import learning_fields
 from speciate.cli.runs import propose
@@ -66,7 +54,6 @@ Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")
     "speciate runs list --group all",
 )
 def list_(
-    ctx: typer.Context,
     problem: Annotated[str | None, typer.Option(help="Only runs on this problem.")] = None,
     policy: Annotated[str | None, typer.Option(help="Only runs of this policy.")] = None,
     state: Annotated[
@@ -87,18 +74,16 @@ def list_(
     reverse: Annotated[bool, typer.Option("--reverse", help="List in the opposite order.")] = False,
     visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 20,
-    as_json: AsJson = False,
 ) -> None:
     """List runs, newest first by default.
 
     --sort lists names from A to Z, active states first, times and amounts from the largest.
     """
-    with client(ctx) as service:
-        matching = service.runs.list(
-            problem=problem, policy=policy, state=state, tags=tag or (), name=name, group=group, sort=sort,
-            reverse=reverse, visibility=visibility,
-        )  # fmt: skip
-        records = [run.record for run in first_records(ctx, matching, limit)]
+    matching = client().runs.list(
+        problem=problem, policy=policy, state=state, tags=tag or (), name=name, group=group, sort=sort,
+        reverse=reverse, visibility=visibility,
+    )  # fmt: skip
+    records = [run.record for run in first_records(matching, limit)]
     labelled = any(record.name or record.tags for record in records)
     stopped = any(map(_stop_reason, records))
     columns = (*_COLUMNS, *(_LABELS if labelled else ()), *(("reason",) if stopped else ()))
@@ -109,17 +94,16 @@ def list_(
     filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
     filters |= {"group": None if group == "own" else group, "visibility": filter_value(visibility)}
     empty = output.empty_message("runs", "speciate run --help", **filters)
-    output.print_records(records, columns, row, empty=empty, as_json=as_json)
+    output.print_records(records, columns, row, empty=empty)
 
 
 @command(app, "show", "speciate runs show RUN", "speciate runs show RUN --json")
-def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+def show(run_id: RunId) -> None:
     """Show a run, its progress and the targets it reached."""
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        reached = [] if as_json else list(run.unlocks())
-        best = [] if as_json else best_fields(run)
-    output.exit_with_json(run.record, as_json=as_json)
+    run = client().runs.get(run_id)
+    reached = [] if output.wants_json() else list(run.unlocks())
+    best = [] if output.wants_json() else best_fields(run)
+    output.exit_with_json(run.record)
     _print_run(run.record, best)
     output.print_diagnosis(run.record)
     if run.record.estimate is not None:
@@ -144,37 +128,33 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
 
 
 @command(app, "evaluations", "speciate runs evaluations RUN", "speciate runs evaluations RUN --json")
-def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+def evaluations(run_id: RunId) -> None:
     """List the evaluations in progress that last long, with the last text of progress of each.
 
     A script reports one with context.progress(TEXT), and a script of kind in_process prints it.
     """
-    with client(ctx) as service:
-        active = [*service.runs.get(run_id).evaluations()]
+    active = [*client().runs.get(run_id).evaluations()]
     output.print_records(
         active,
         (">candidate", "batch", "worker", ">seconds", "text"),
         lambda e: (e.candidate, "-".join(map(str, dict.fromkeys(e.candidates))), e.worker, f"{e.seconds:.0f}", e.text),
         empty="No evaluation of this run has lasted long.",
-        as_json=as_json,
     )
 
 
 @command(app, "guidance", "speciate runs guidance RUN", "speciate runs guidance RUN --json")
-def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
+def guidance(run_id: RunId, limit: Limit = 20) -> None:
     """List the advice a run wrote for its own prompts, and how often it helped.
 
     The table shortens the texts; --json prints them in full.
     """
-    with client(ctx) as service:
-        advice = first_records(ctx, service.runs.get(run_id).guidance(), limit)
+    advice = first_records(client().runs.get(run_id).guidance(), limit)
     output.print_records(
         advice,
         (">advice", ">parent", ">answers", ">in archive", "", "text"),
         lambda a: (a.number, a.parent or "", a.judged, a.won, "" if a.lives else "dropped",
                    shorten(a.text, 200) or "no advice"),
         empty="This run has no advice.",
-        as_json=as_json,
     )  # fmt: skip
 
 
@@ -185,14 +165,7 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     "speciate runs watch RUN --json | jq .kind",
     "speciate runs watch RUN --log trackio",
 )
-def watch(
-    ctx: typer.Context,
-    run_id: RunId,
-    out: OutDirectory = None,
-    no_out: NoOut = False,
-    log: LogTo = None,
-    as_json: AsJson = False,
-) -> None:
+def watch(run_id: RunId, out: OutDirectory = None, no_out: NoOut = False, log: LogTo = None) -> None:
     """Watch a run until it ends or is paused; then print its best candidate and write the program.
 
     Exit code: 0 if it completed with a confirmed unlock, 9 if it completed without one, 10 if it is paused, 1 if it
@@ -202,37 +175,36 @@ def watch(
     from speciate.cli.runs.watch import watch_run
 
     check_out_options(out, no_out=no_out)
-    tracker = load_tracker(log) if log else None
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
+    tracker = load_tracker(log)
+    service = client()
+    run = service.runs.get(run_id)
+    raise typer.Exit(watch_run(service, run, out, write=not no_out, tracker=tracker))
 
 
 @command(app, "pause", "speciate runs pause RUN --reason 'the endpoint moves'")
-def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
+def pause(run_id: RunId, reason: Reason = None) -> None:
     """Pause a run; results of work in flight are still recorded."""
-    with client(ctx) as service:
-        _print_state(service.runs.get(run_id).pause(reason), as_json=as_json)
+    _print_state(client().runs.get(run_id).pause(reason))
 
 
 @command(app, "resume", "speciate runs resume RUN")
-def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+def resume(run_id: RunId) -> None:
     """Resume a paused run. Without a service, the command executes it and watches it as ``watch`` does."""
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        record = run.resume()
-        if service.in_process:
-            from speciate.cli.runs.watch import watch_run
+    service = client()
+    run = service.runs.get(run_id)
+    record = run.resume()
+    if service.in_process:
+        from speciate.cli.runs.watch import watch_run
 
-            raise typer.Exit(watch_run(service, run, None, write=True, as_json=as_json))
-        _print_state(record, as_json=as_json)
+        raise typer.Exit(watch_run(service, run, None, write=True))
+    _print_state(record)
 
 
-app.command("ask", epilog=propose.ASK_EPILOG)(propose.ask)
-app.command("propose", epilog=propose.PROPOSE_EPILOG)(propose.propose)
-app.command("proposals", epilog=examples("speciate runs proposals RUN"))(propose.proposals)
-app.command("hint", epilog=propose.HINT_EPILOG)(propose.hint)
-app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))(replay_command)
+command(app, "ask", *propose.ASK_USAGES)(propose.ask)
+command(app, "propose", *propose.PROPOSE_USAGES)(propose.propose)
+command(app, "proposals", "speciate runs proposals RUN")(propose.proposals)
+command(app, "hint", *propose.HINT_USAGES)(propose.hint)
+command(app, "replay", "speciate runs replay RUN", "speciate runs replay RUN --json")(replay_command)
 
 
 @command(
@@ -242,29 +214,25 @@ app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs
     "speciate runs label RUN --untag baseline --note 'its endpoint was restarted half-way'",
 )
 def label(
-    ctx: typer.Context,
     run_id: RunId,
     name: Annotated[str | None, typer.Option(help="Display name, one line; an empty text removes it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Tag to add; repeatable.")] = None,
     untag: Annotated[list[str] | None, typer.Option(help="Tag to remove; repeatable.")] = None,
     note: Annotated[str | None, typer.Option(help="Free-text note; an empty text removes it.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Change the name, tags or note of a run, even after it has ended."""
     if name is None and note is None and not tag and not untag:
         raise InvalidInputError("no change is given.", remedy="Set --name, --tag, --untag or --note.")
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
-    output.exit_with_json(record, as_json=as_json)
+    run = client().runs.get(run_id)
+    record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
+    output.exit_with_json(record)
     output.print_fields(("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note))
 
 
 @command(app, "cancel", "speciate runs cancel RUN")
-def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
+def cancel(run_id: RunId, reason: Reason = None) -> None:
     """Cancel a run; its recorded results remain."""
-    with client(ctx) as service:
-        _print_state(service.runs.get(run_id).cancel(reason), as_json=as_json)
+    _print_state(client().runs.get(run_id).cancel(reason))
 
 
 @command(
@@ -273,11 +241,11 @@ def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: As
     "speciate runs export RUN > run.jsonl",
     "speciate runs export RUN --out run.jsonl",
     "speciate runs export RUN --rollouts --out rollouts.jsonl",
+    has_json=False,
 )
 def export(
-    ctx: typer.Context,
     run_id: RunId,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write (default: standard output).")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
     rollouts: Annotated[
         bool,
         typer.Option(
@@ -286,15 +254,14 @@ def export(
     ] = False,
 ) -> None:
     """Export every candidate with its texts as JSON Lines, ordered by number."""
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        kind, expected = ("rollout", run.record.rollouts) if rollouts else ("candidate", run.record.candidates)
-        records: Iterator[Record] = run.export_rollouts() if rollouts else run.export()
-        if out is None:
-            for record in records:
-                output.print_json(record)
-            return
-        count = _write(out, records, expected)
+    run = client().runs.get(run_id)
+    kind, expected = ("rollout", run.record.rollouts) if rollouts else ("candidate", run.record.candidates)
+    records: Iterator[Record] = run.export_rollouts() if rollouts else run.export()
+    if out is None:
+        for record in records:
+            output.print_json(record)
+        return
+    count = _write(out, records, expected)
     output.print_line(f"{output.pluralize(count, kind)} in {out}")
 
 
@@ -352,12 +319,18 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("waits for", run.engine_command),
         ("problem", f"{run.problem}@{run.problem_version}"),
         ("policy", _proposers(run)),
-        ("mutator", _mutators(run)),
+        ("mutator", run.mutator and (_members(run, "mutate") or f"{run.mutator}@{run.mutator_version}")),
         ("proposers", ", ".join(run.proposers)),
         ("choice", run.spec.policy_choice.value if run.ensembles else None),
         ("strategy", f"{run.spec.searched_by}  {options}".strip()),
         ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
-        ("sources", output.format_sources(run.sources)),
+        (
+            "sources",
+            "\n".join(
+                f"run {s.run}: {s.evaluations:,} evaluations, {s.tokens:,} tokens, {s.seconds:.1f} s"
+                for s in run.sources
+            ),
+        ),
         ("seed", str(run.spec.seed)),
         *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
         ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
@@ -390,15 +363,9 @@ def _proposers(run: RunRecord) -> str:
     return _members(run, "propose") or f"{run.policy}@{run.policy_version}"
 
 
-def _mutators(run: RunRecord) -> str | None:
-    if run.mutator is None:
-        return None
-    return _members(run, "mutate") or f"{run.mutator}@{run.mutator_version}"
-
-
 def _members(run: RunRecord, role: str) -> str:
     return " + ".join(f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == role)
 
 
-def _print_state(run: RunRecord, *, as_json: bool) -> None:
-    output.print_result(run, f"{run.id} is {output.format_state(run.state.value, run.reason)}", as_json=as_json)
+def _print_state(run: RunRecord) -> None:
+    output.print_result(run, f"{run.id} is {output.format_state(run.state.value, run.reason)}")

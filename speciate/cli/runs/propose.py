@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, RunId, client, examples
+from speciate.cli.common import RunId, client
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import InvalidInputError
 
@@ -22,43 +22,39 @@ Policy = Annotated[
 ]
 Parents = Annotated[list[int] | None, typer.Option("--parent", help="Number of a candidate to change; repeatable.")]
 
-ASK_EPILOG: Final = examples(
+ASK_USAGES: Final = (
     "speciate runs ask RUN",
     "speciate runs ask RUN --parent 17 --json",
     "speciate runs ask RUN --json | my-agent > answer.txt",
 )
-PROPOSE_EPILOG: Final = examples(
+PROPOSE_USAGES: Final = (
     "speciate runs propose RUN better.py --parent 17 --rationale 'hexagonal start'",
     "speciate runs propose RUN answer.txt --ask TOKEN --model my-model",
     "my-generator | speciate runs propose RUN -",
 )
-HINT_EPILOG: Final = examples("speciate runs hint RUN 'The optimum is symmetric: use half of the variables.'")
+HINT_USAGES: Final = ("speciate runs hint RUN 'The optimum is symmetric: use half of the variables.'",)
 
 
 def ask(
-    ctx: typer.Context,
     run_id: RunId,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=64, help="Number of prompts.")] = 1,
     parent: Parents = None,
     policy: Policy = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print prompts as the policies of a run receive them, for a model or agent of your own.
 
     Send each answer with `speciate runs propose RUN FILE --ask TOKEN`.
     """
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        for prompt in run.ask(count, parents=parent or (), policy=policy):
-            if as_json:
-                output.print_json(prompt)
-                continue
-            output.print_text(f"{prompt.system}\n\n{prompt.user}")
-            output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {prompt.ask}")
+    run = client().runs.get(run_id)
+    for prompt in run.ask(count, parents=parent or (), policy=policy):
+        if output.wants_json():
+            output.print_json(prompt)
+            continue
+        output.print_text(f"{prompt.system}\n\n{prompt.user}")
+        output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {prompt.ask}")
 
 
 def propose(
-    ctx: typer.Context,
     run_id: RunId,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Programs or answers; - is standard input.")],
     parent: Parents = None,
@@ -69,7 +65,6 @@ def propose(
     model: Annotated[str | None, typer.Option(help="Model that wrote it, for the record.")] = None,
     policy: Policy = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the results; 0 does not wait.")] = 600.0,
-    as_json: AsJson = False,
 ) -> None:
     """Propose candidates to a run and print their results.
 
@@ -81,48 +76,39 @@ def propose(
         {field: text, "parents": parent or [], "ask": ask_token, "rationale": rationale, "model": model}
         for text in texts
     ]
-    with client(ctx) as service:
-        run = service.runs.get(run_id)
-        receipts = run.propose_all(proposals, policy=policy)
-        if as_json and not wait:
-            for receipt in receipts:
-                output.print_json(receipt)
-            return
-        scored = False
+    run = client().runs.get(run_id)
+    receipts = run.propose_all(proposals, policy=policy)
+    if output.wants_json() and not wait:
         for receipt in receipts:
-            record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
-            scored |= record is not None and record.rewards is not None
-            if as_json:
-                output.print_json(record or receipt)
-            else:
-                _print(str(files[receipt.index]), receipt, record)
+            output.print_json(receipt)
+        return
+    scored = False
+    for receipt in receipts:
+        record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
+        scored |= record is not None and record.rewards is not None
+        if output.wants_json():
+            output.print_json(record or receipt)
+        else:
+            _print(str(files[receipt.index]), receipt, record)
     if wait and not scored:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def proposals(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+def proposals(run_id: RunId) -> None:
     """List the proposals of a run that wait for an evaluation, or whose targets are being confirmed."""
-    with client(ctx) as service:
-        records = service.runs.get(run_id).proposals()
+    records = client().runs.get(run_id).proposals()
     output.print_records(
         records,
         (">candidate", "state", "confirming", ">evaluations before it"),
         lambda r: (r.number, r.state.value, ", ".join(r.confirming), r.ahead),
         empty="Every proposal has its result; see `speciate candidates list RUN`.",
-        as_json=as_json,
     )
 
 
-def hint(
-    ctx: typer.Context,
-    run_id: RunId,
-    text: Annotated[str, typer.Argument(help="At most 1,000 characters.")],
-    as_json: AsJson = False,
-) -> None:
+def hint(run_id: RunId, text: Annotated[str, typer.Argument(help="At most 1,000 characters.")]) -> None:
     """Give a hint to the policies of a run: later prompts for changes show it as long as it helps."""
-    with client(ctx) as service:
-        advice = service.runs.get(run_id).hint(text)
-    output.print_result(advice, f"Hint {advice.number} is in use.", as_json=as_json)
+    advice = client().runs.get(run_id).hint(text)
+    output.print_result(advice, f"Hint {advice.number} is in use.")
 
 
 def _read(file: Path) -> str:

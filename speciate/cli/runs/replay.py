@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, RunId, client
+from speciate.cli.common import DataDir, RunId, client
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import ReplayError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from speciate.storage.stores import Stores
 
 
-def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
     """Repeat every decision and evaluation of a run with its recorded completions, and compare the events.
 
     Requires a run with one lane and no budget of seconds, whose events have only one possible order. Connects to the
@@ -33,15 +33,14 @@ def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, 
     from speciate.settings import load_settings
 
     if not is_whole_id(run_id):
-        with client(ctx) as service:
-            run_id = str(service.runs.get(run_id).id)
+        run_id = str(client().runs.get(run_id).id)
     with (
         connected_stores(data_dir) as stores,
         closing(open_evaluator((settings := load_settings()).sandbox, settings)) as evaluator,
         output.console(stderr=True).status("Replaying …"),
     ):
         report = replay_run(stores, UUID(run_id), evaluator)
-    if as_json:
+    if output.wants_json():
         output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:
         output.print_line(f"Identical: {report.events:,} events.")

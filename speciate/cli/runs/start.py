@@ -12,7 +12,6 @@ import typer
 from speciate.cli import output
 from speciate.cli.best_program import check_out_options, require_free
 from speciate.cli.common import (
-    AsJson,
     LogTo,
     NoOut,
     OutDirectory,
@@ -69,7 +68,6 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
 )
 @add_options(RunSpec)
 def run_command(
-    ctx: typer.Context,
     *,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id; or a directory to add.")],
     policy: Policies,
@@ -100,7 +98,6 @@ def run_command(
     out: OutDirectory = None,
     no_out: NoOut = False,
     log: LogTo = None,
-    as_json: AsJson = False,
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
@@ -114,7 +111,7 @@ def run_command(
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
         )
-    watch = watch or _is_executed_here(ctx, options)  # nothing would execute the run after the command
+    watch = watch or _is_executed_here(options)  # nothing would execute the run after the command
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
@@ -127,49 +124,49 @@ def run_command(
         if not watch:
             raise InvalidInputError("--log needs --watch.", remedy="Later: speciate runs watch RUN --log TRACKER.")
         tracker = load_tracker(log)
-    confirm_budget(limits, yes=yes, as_json=as_json)
-    with client(ctx) as service:
-        problem = _added(service, problem)
-        spec = {
-            "policy": parse_policies(policy, "--policy"),
-            "mutator": parse_policies(mutator, "--mutator") if mutator else None,
-            "seeds": read_seeds(seeds),
-            "seed_from": [_source(service, text) for text in seed_from or ()],
-            **complete_learning(options),
-        }
-        if estimate:
-            confirm_estimate(service.runs.estimate(problem, **spec), yes=yes, as_json=as_json)
-        run = service.runs.create(
-            problem,
-            name=name,
-            tags=tag or (),
-            note=note,
-            idempotency_key=idempotency_key,
-            estimate=estimate,
-            **spec,
-        )
-        if as_json:
-            output.print_json(run.record)
-        elif not watch:
-            output.print_line(run.id)
-            output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
-        _print_notes(run)
-        if watch:
-            from speciate.cli.runs.watch import watch_run
+    confirm_budget(limits, yes=yes)
+    service = client()
+    problem = _added(service, problem)
+    spec = {
+        "policy": parse_policies(policy, "--policy"),
+        "mutator": parse_policies(mutator, "--mutator") if mutator else None,
+        "seeds": read_seeds(seeds),
+        "seed_from": [_source(service, text) for text in seed_from or ()],
+        **complete_learning(options),
+    }
+    if estimate:
+        confirm_estimate(service.runs.estimate(problem, **spec), yes=yes)
+    run = service.runs.create(
+        problem,
+        name=name,
+        tags=tag or (),
+        note=note,
+        idempotency_key=idempotency_key,
+        estimate=estimate,
+        **spec,
+    )
+    if output.wants_json():
+        output.print_json(run.record)
+    elif not watch:
+        output.print_line(run.id)
+        output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
+    _print_notes(run)
+    if watch:
+        from speciate.cli.runs.watch import watch_run
 
-            raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
+        raise typer.Exit(watch_run(service, run, out, write=not no_out, tracker=tracker))
 
 
-def confirm_estimate(estimate: RunEstimate, *, yes: bool, as_json: bool) -> None:
+def confirm_estimate(estimate: RunEstimate, *, yes: bool) -> None:
     """Print an estimate, and end the command unless its run is to start."""
-    if as_json:
+    if output.wants_json():
         output.print_json(estimate)
     else:
         output.print_estimate(estimate)
     if not yes and not sys.stdout.isatty():
         output.print_note("Nothing was started: --yes starts the run.")
         raise typer.Exit
-    confirm("Start the run?", yes=yes, as_json=as_json)
+    confirm("Start the run?", yes=yes)
 
 
 def _added(service: Client, problem: str) -> str:
@@ -181,8 +178,8 @@ def _added(service: Client, problem: str) -> str:
     return str(service.problems.add(load_problem(Path(problem)), check=True).id)
 
 
-def _is_executed_here(ctx: typer.Context, options: dict[str, Any]) -> bool:
-    local = runs_locally(ctx)
+def _is_executed_here(options: dict[str, Any]) -> bool:
+    local = runs_locally()
     if local and "learning" in options:
         raise InvalidInputError(
             "a run with --learn needs a service with a learn worker.",
@@ -250,11 +247,10 @@ def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
 
 
 @command(app, "strategies", "speciate strategies", "speciate strategies --json")
-def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
+def strategies_command() -> None:
     """List the search strategies and their options."""
-    with client(ctx) as service:
-        strategies = service.strategies()
-    if as_json:
+    strategies = client().strategies()
+    if output.wants_json():
         for strategy in strategies:
             output.print_json(strategy)
         return

@@ -95,8 +95,10 @@ class Tracker:
     """Project of the tracker; empty for the name of the problem."""
 
 
-def load_tracker(text: str) -> Tracker:
-    """Import the tracker of ``NAME`` or ``NAME:PROJECT``."""
+def load_tracker(text: str | None) -> Tracker | None:
+    """Import the tracker of ``NAME`` or ``NAME:PROJECT``, if any is given."""
+    if text is None:
+        return None
     name, _, project = text.partition(":")
     if name not in TRACKERS:
         raise InvalidInputError(f"--log {text}: expected {', '.join(TRACKERS)}, or NAME:PROJECT.")

@@ -40,22 +40,22 @@ _STYLES: Final[dict[RunState, str]] = {
 
 
 def watch_run(
-    service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool, tracker: Tracker | None = None
+    service: Client, run: RunHandle, out: Path | None, *, write: bool, tracker: Tracker | None = None
 ) -> ExitCode:
     """Show a run until it ends or is paused, then its best candidate, and write the program."""
     if out is not None:
         require_free(out, run.id)
     note = note_on_interrupt("run", run.id, in_process=service.in_process)
     with note, open_log(tracker, run) if tracker else nullcontext() as log:
-        return follow_run(service, run, out, log, write=write, as_json=as_json)
+        return follow_run(service, run, out, log, write=write)
 
 
 def follow_run(
-    service: Client, run: RunHandle, out: Path | None, log: RunLog | None = None, *, write: bool, as_json: bool
+    service: Client, run: RunHandle, out: Path | None, log: RunLog | None = None, *, write: bool
 ) -> ExitCode:
     """Do what ``watch_run`` does, without a note on Ctrl-C."""
-    record = _show(run, log, page=not service.in_process, as_json=as_json)
-    _conclude(service, run, out, log, write=write and (out is not None or not as_json), as_json=as_json)
+    record = _show(run, log, page=not service.in_process)
+    _conclude(service, run, out, log, write=write and (out is not None or not output.wants_json()))
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
@@ -65,8 +65,8 @@ def follow_run(
             return ExitCode.FAILED
 
 
-def _show(run: RunHandle, log: RunLog | None, *, page: bool, as_json: bool) -> RunRecord:
-    if as_json:
+def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
+    if output.wants_json():
         last_event, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
             if log is not None:
@@ -85,22 +85,20 @@ def _show(run: RunHandle, log: RunLog | None, *, page: bool, as_json: bool) -> R
     return record
 
 
-def _conclude(
-    service: Client, run: RunHandle, out: Path | None, log: RunLog | None, *, write: bool, as_json: bool
-) -> None:
+def _conclude(service: Client, run: RunHandle, out: Path | None, log: RunLog | None, *, write: bool) -> None:
     """Write and log the program, and print the best candidate unless the output is JSON.
 
     A failure does not end the command.
     """
     if log is not None:
         log.log()
-    if as_json and not write and log is None:
+    if output.wants_json() and not write and log is None:
         return
     try:
         program = retry_unavailable(lambda: find_best_program(service, run))
     except SpeciateError as error:
         record = run.record
-        if as_json or not (record.diagnosis or (record.no_result and record.no_result in str(error))):
+        if output.wants_json() or not (record.diagnosis or (record.no_result and record.no_result in str(error))):
             output.print_note(error)
         elif record.no_result:  # the outcome says why
             output.print_note(error.remedy)
@@ -113,7 +111,7 @@ def _conclude(
             written = program.write(out or program.default_directory)
         except SpeciateError as error:
             output.print_note(f"The best program is not written: {error}")
-    if not as_json:
+    if not output.wants_json():
         retry_unavailable(lambda: program.print_facts(written, page=not service.in_process))
         output.print_note(f"Print it with: speciate best {run.id}")
 
@@ -182,15 +180,17 @@ class RunView:
         repeated = event.kind == EventKind.ALARM_RAISED and self._alarmed
         if event.kind in _ALARMS:
             self._alarmed = event.kind == EventKind.ALARM_RAISED
-        if not repeated and (text := event_line(event)):
-            output.print_line(text)
+        if not repeated and (template := _EVENT_LINES.get(event.kind)):
+            output.print_line(template(dict(event.data)).replace("\n", " "))
 
     def show_progress(self, run: RunRecord) -> None:
         """Print the spent budget if the state changed, and the best candidate of a running run if it changed."""
         self._show_status(status_line(run))
         if run.state is not self._state:
             output.print_line(status_line(run))
-        best = self._best if _is_over(run) else best_line(run)
+        best = self._best
+        if run.best is not None and not _is_over(run):
+            best = f"best candidate {run.best.number:,}: {', '.join(map(str, run.best_rewards))}"
         if best != self._best:
             output.print_line(f"{best}  after {pluralize(run.spent.evaluations, 'evaluation')}")
         self._state, self._best = run.state, best
@@ -221,19 +221,6 @@ def status_line(run: RunRecord) -> str:
         parts.append(run.reason)
     heads = [run.name, "" if _is_over(run) else run.state.value]
     return sanitize(": ".join((*filter(None, heads), "  ".join(parts))))
-
-
-def best_line(run: RunRecord) -> str:
-    """Return the best candidate with its rewards beside those of the seed program; empty before the first."""
-    if run.best is None:
-        return ""
-    return sanitize(f"best candidate {run.best.number:,}: {', '.join(map(str, run.best_rewards))}")
-
-
-def event_line(event: EventRecord) -> str | None:
-    """Return the line for an event that users want to see, or None."""
-    template = _EVENT_LINES.get(event.kind)
-    return None if template is None else sanitize(template(dict(event.data))).replace("\n", " ")
 
 
 def _confirmed(data: dict[str, Any]) -> str:

@@ -15,9 +15,8 @@ import redis
 import sqlalchemy as sa
 
 from speciate.embedded import placement
-from speciate.embedded.endpoints import Endpoints
 from speciate.embedded.errors import DataDirectoryBusyError, DiskFullError, EmbeddedServerError
-from speciate.embedded.servers import EmbeddedServers
+from speciate.embedded.servers import EmbeddedServers, Endpoints
 from speciate.messaging.broker import broker_url
 
 from .conftest import descendants, wait_for, wait_until_gone

@@ -244,7 +244,7 @@ def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: FakeServi
     ]
 
 
-def test_limited_history_keeps_the_newest_record_of_every_objective(cli: Cli, service: FakeService) -> None:
+def test_a_limited_history_notes_that_there_is_more(cli: Cli, service: FakeService) -> None:
     def record(objective: str, number: int) -> dict[str, object]:
         return {
             "objective": objective, "value": 0.5, "run_id": str(RUN), "number": number,
@@ -256,11 +256,9 @@ def test_limited_history_keeps_the_newest_record_of_every_objective(cli: Cli, se
     service.on("GET", "/v1/problems/packing/records", page(*history))
     command = ("unlocks", "--problem", "packing", "--records")
     outcome = cli(*command)
-    shown = [line.split()[0] for line in outcome.lines[1:]]
-    assert [shown.count(name) for name in "abc"] == [47, 2, 1]
+    assert len(outcome.lines) == 51
     assert outcome.lines[1].endswith(f"{RUN}/60")
     assert outcome.err == "… and more: --limit 500\n"
-    assert [line.split()[0] for line in cli(*command, "--limit", 2).lines[1:]] == ["a", "b"]
     assert len(cli(*command, "--json").lines) == 63
     assert cli(*command, "--limit", 63).err == ""
 

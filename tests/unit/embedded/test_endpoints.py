@@ -2,7 +2,7 @@
 
 import pytest
 
-from speciate.embedded.endpoints import Endpoints
+from speciate.embedded.servers import Endpoints
 from speciate.messaging.broker import broker_url
 
 

@@ -6,20 +6,17 @@ import asyncio
 import json
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
-from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
+from service.dashboard.charts import Chart, Table, respond, thinned, to_json
 from service.dashboard.context import PopulationCache
 from service.dashboard.formatting import duration, number
 from service.dashboard.live import LivePart, LiveViews
 from service.dashboard.pages import _FLUSH, _compressed, _sections, fragment, macro
-from service.dashboard.routes.events import describe_event
-from speciate.schema.runs import EventRecord
 from speciate.storage.candidates.arrays import CandidateArrays
 from tests.dashboard.samples import antenna
 from tests.unit.service.figure_samples import sample_columns, sample_request
@@ -77,19 +74,19 @@ def test_csv_cells_that_a_spreadsheet_would_evaluate_are_quoted() -> None:
     assert text.splitlines() == ["name", "'=cmd()", "'+1", "'@x", "-1.5", '"plain, quoted"']
 
 
-def test_a_figure_is_drawn_once_and_answered_with_304() -> None:
+def test_a_figure_that_the_browser_has_is_not_drawn_again() -> None:
     made = []
 
     def make() -> Chart:
         made.append(1)
         return Chart("x", "x", "x", [], {}, Table(("a", "b"), []))
 
-    cache = ChartCache()
     request = sample_request("GET", {"accept-encoding": "gzip"})
-    first = cache.respond(request, "key", make)
-    again = cache.respond(sample_request("GET", {"if-none-match": first.headers["etag"]}), "key", make)
+    first = respond(request, "key", make)
+    again = respond(sample_request("GET", {"if-none-match": first.headers["etag"]}), "key", make)
     assert (first.status_code, again.status_code, len(made)) == (200, 304, 1)
-    assert json.loads(cache.respond(sample_request("GET", {}), "key", make).body)["data"] == []
+    changed = respond(sample_request("GET", {"if-none-match": first.headers["etag"]}), "other key", make)
+    assert json.loads(changed.body)["data"] == []
 
 
 def test_a_view_is_rendered_once_for_all_viewers() -> None:
@@ -156,9 +153,9 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
     ],
 )
 def test_events_are_described(kind: str, data: dict[str, Any], words: str, candidates: tuple[int, ...]) -> None:
-    given = {"target": "sorts", "candidate": 2, **data}
-    event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
-    assert describe_event(event) == (words, candidates)
+    shown = macro("event", kind, {"target": "sorts", "candidate": 2, **data}, "/runs/1")
+    links = "".join(f' <a href="/runs/1/candidates/{number}">{number}</a>' for number in candidates)
+    assert shown.replace("\n", "") == words + links
 
 
 def test_reached_targets_are_counted() -> None:
