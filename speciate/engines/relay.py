@@ -34,6 +34,7 @@ T = TypeVar("T")
 GRACE_S: Final = 15.0
 """Seconds in which an engine whose budget is spent may save its state and end."""
 _CONCURRENCY, _MOST_CONCURRENCY = 2, 64
+_CONFLICT_S: Final = 10.0
 _BODY_BYTES: Final = 16 << 20
 _CHUNK: Final = "chat.completion.chunk"
 _IDLE_S: Final = 600.0
@@ -90,6 +91,8 @@ class Relay:
         """Requests that the engine is to send at a time."""
         self.spent_at: float | None = None
         """Monotonic time since which no evaluation is left, or requests are refused for the budget."""
+        self.conflict = threading.Event()
+        """Set if the service refuses a request for the state of the session or the run."""
         self._refusing = False
         self._pending: set[str] = set()
         self._service, self._session = service, session
@@ -142,6 +145,9 @@ class Relay:
             return self._refuse(422, "invalid_request", message, "score" if route == self._evaluate else "request")
         except SpeciateError as error:
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 503)
+            if status == 409:  # perhaps the run is paused or the lease lost: then the runner ends the engine meanwhile
+                self.conflict.set()
+                self._closed.wait(_CONFLICT_S)
             if status == 410:
                 self._refusing, self.spent_at = True, self.spent_at or time.monotonic()
             kind = "budget" if status == 410 else "service" if status == 503 else "request"

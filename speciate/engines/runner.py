@@ -80,7 +80,8 @@ class EngineRunner:
 
         def must_end() -> bool:
             nonlocal renewed_at
-            if time.monotonic() - renewed_at > self.lease_s / 3:
+            if time.monotonic() - renewed_at > self.lease_s / 3 or relay.conflict.is_set():
+                relay.conflict.clear()
                 renewed_at = time.monotonic()
                 lost.extend(self._renew(session))
             return (bool(lost) and relay.spent_at is None) or relay.overdue or self.stopping.is_set()

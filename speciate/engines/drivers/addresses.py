@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 RUN = json.loads(Path(os.environ["SPECIATE_ENGINE_RUN"]).read_text(encoding="utf-8"))
 """Values of the run: see ``speciate.engines.runner.prepare``."""
 EVALUATIONS = RUN["evaluations"] or 10**6
+_LONGEST_DELAY_S = 64
 MODEL, MODEL_URL = os.environ["SPECIATE_MODEL"], os.environ["SPECIATE_MODEL_URL"]
 
 
@@ -26,7 +28,7 @@ def complete(messages):
     return _post(f"{MODEL_URL}/chat/completions", {"messages": messages})["choices"][0]["message"]["content"]
 
 
-def _post(url, body):
+def _post(url, body, delay_s=1):
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
     try:
         with urllib.request.urlopen(request) as reply:  # noqa: S310  # the URL is the runner's
@@ -34,4 +36,7 @@ def _post(url, body):
     except urllib.error.HTTPError as error:
         if error.code == 410:
             raise BudgetSpentError from None
-        raise
+        if error.code not in (429, 503) or delay_s > _LONGEST_DELAY_S:
+            raise
+    time.sleep(delay_s)  # too many requests, or the model is unavailable
+    return _post(url, body, 2 * delay_s)

@@ -46,19 +46,23 @@ run = json.load(open(os.environ["SPECIATE_ENGINE_RUN"]))
 
 
 @contextmanager
-def model() -> Iterator[Policy]:
-    """A policy whose every answer is another program."""
+def model(failing: range = range(0)) -> Iterator[Policy]:
+    """A policy whose every answer is another program; requests with these numbers fail."""
     numbers = itertools.count()
 
     def answer(body: dict[str, object]) -> Reply:
-        text = f"Here it is:\n```python\nx = {next(numbers) % 1000 / 100}\ny = 1\n```\n"
+        number = next(numbers)
+        if number in failing:
+            return 503, {}, b"the model is loading"
+        text = f"Here it is:\n```python\nx = {number % 1000 / 100}\ny = 1\n```\n"
         message = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 7, "completion_tokens": 3}
         return 200, {}, json.dumps({"choices": [message], "usage": usage}).encode()
 
     with serve() as endpoint:
         endpoint.routes["/chat/completions"] = answer
-        yield Policy(slug="remote-model", kind="openai_compatible", base_url=endpoint.url, model="m")
+        yield Policy(slug="remote-model", kind="openai_compatible", base_url=endpoint.url, model="m",
+                     options={"max_retries": 1})  # fmt: skip
 
 
 def begin(service: Service, policy: Policy, engine: str, evaluations: int = BUDGET) -> UUID:
@@ -166,6 +170,15 @@ def test_a_paused_run_stops_its_engine_which_goes_on_later(service: Service, tmp
     assert paused < 40
     service.check_complete(run_id, 40)
     assert sessions(service, run_id)[1:] == [("finished", 1, True)]
+
+
+def test_an_engine_survives_a_model_that_fails_for_a_while(service: Service, tmp_path: Path) -> None:
+    engine = installed("independent-sampling", tmp_path)
+    assert engine is not None
+    with model(failing=range(4, 12)) as policy, Client(service.stack.url) as client:
+        run_id = begin(service, policy, "independent-sampling", 10)
+        EngineRunner(client, {"independent-sampling": engine}, tmp_path, run=str(run_id), idle_s=0).run_until_idle()
+    service.check_complete(run_id, 10)
 
 
 BAD = {

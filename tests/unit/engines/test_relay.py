@@ -201,6 +201,7 @@ def test_what_the_service_refuses_is_passed_on(
         raise error
 
     monkeypatch.setattr(service, "evaluate", refuse)
+    monkeypatch.setattr("speciate.engines.relay._CONFLICT_S", 0.1)
     reply = http.post("/evaluate", json=program(1))
     assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
 
