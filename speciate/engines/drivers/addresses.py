@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 
 RUN = json.loads(Path(os.environ["SPECIATE_ENGINE_RUN"]).read_text(encoding="utf-8"))
-"""Values of the run: see ``speciate.engines.runner.prepare``."""
+"""Values of the run: see ``speciate.engines.launch.run_engine``."""
 EVALUATIONS = RUN["evaluations"] or 10**6
 _LONGEST_DELAY_S = 64
 MODEL, MODEL_URL = os.environ["SPECIATE_MODEL"], os.environ["SPECIATE_MODEL_URL"]
