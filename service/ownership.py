@@ -1,4 +1,4 @@
-"""Look up the project that owns a run, candidate or rollout."""
+"""Look up the project that owns a run, candidate, rollout or engine session."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ OWNED: Final = {
         "SELECT r.project_id FROM runs r JOIN candidates c ON c.run_id = r.id WHERE c.id = :id",
     ),
     "rollout_id": ("rollout", "SELECT r.project_id FROM runs r JOIN rollouts o ON o.run_id = r.id WHERE o.id = :id"),
+    "session_id": (
+        "engine session",
+        "SELECT r.project_id FROM runs r JOIN engine_sessions s ON s.run_id = r.id WHERE s.id = :id",
+    ),
 }
 """Path parameters that are ids, with the name of the object and the query for its project."""
 

@@ -107,6 +107,8 @@ async def acquire_engine_session(
     body: AcquireRequest, request: Request, stores: StoresDep, principal: PrincipalDep
 ) -> Page[EngineSession]:
     """Lease the oldest run that waits for an engine; the list is empty if none does within `wait_s` seconds."""
+    if body.run is not None:  # a run of another project does not exist
+        await to_thread.run_sync(stores.runs.get, body.run)
     tournament = None
     if body.tournament is not None:
         tournament = (await to_thread.run_sync(stores.tournaments.get, body.tournament)).id
@@ -137,7 +139,7 @@ def renew_engine_session(session_id: SessionId, body: RenewRequest, stores: Stor
 
 @router.post("/engine-sessions/{session_id}:end")
 def end_engine_session(session_id: SessionId, body: EndRequest, stores: StoresDep) -> EngineLease:
-    """End a session and, unless it is `released`, its run. Repeating the request changes nothing."""
+    """Submit the end of a session and, unless it is `released`, its run. Repeating the request changes nothing."""
     outcome = EngineOutcome(body.outcome)
     reason = body.reason or f"the engine has {outcome.value}"
     commit = stores.engines.end(session_id, outcome, reason, processor_s=body.processor_s, refused=body.refused)
@@ -150,7 +152,7 @@ def end_engine_session(session_id: SessionId, body: EndRequest, stores: StoresDe
 async def complete_for_engine(
     session_id: SessionId, body: CompletionRequest, app_state: AppStateDep, stores: StoresDep
 ) -> ModelAnswer:
-    """Let the policy of the run answer a chat.
+    """Return what the policy of the run answers to a chat.
 
     Prompt and answers are kept with the run, and their tokens count towards its budget. Once the budget does not hold
     another request or evaluation, the status is 410.

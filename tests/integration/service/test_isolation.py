@@ -28,6 +28,7 @@ from speciate.policies import build_client
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.start import prepare_run, start_run
+from speciate.schema.engines import EngineSession
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
@@ -59,9 +60,12 @@ OPERATORS: Final = frozenset(
 EVALUATIONS: Final = "/v1/evaluations:"
 """Routes for external evaluators, who may do nothing else."""
 
+SESSIONS: Final = "/v1/engine-sessions"
 PROPOSALS: Final = {
     *(f"/v1/runs/{{run_id}}{end}" for end in ("/proposals", ":ask", "/guidance")),
     *(f"/runs/{{run_id}}/{end}" for end in ("propose", "guidance")),
+    f"{SESSIONS}:acquire",
+    *(f"{SESSIONS}/{{session_id}}{end}" for end in (":renew", ":end", "/completions", "/evaluations")),
 }
 """Routes for external proposers, who may read besides."""
 
@@ -150,6 +154,18 @@ def fill_project(stores: Stores) -> tuple[UUID, UUID, UUID]:
     return problem.id, policy.id, run_id
 
 
+def engine_session(stores: Stores) -> EngineSession:
+    """Start a run that an engine proposes for, and lease it."""
+    catalog = stores.catalog
+    policies = RunPolicies(catalog.policy(f"{MARK}-policy"))
+    problem, spec = catalog.problem(f"{MARK}-problem"), toy_spec(13, engine="mine")
+    start_run(stores.runs, stores.signals, prepare_run(stores.runs, problem=problem, policies=policies, spec=spec))
+    work(stores)
+    session, _ = stores.engines.acquire(holder="test", lease_s=600, versions={})
+    assert session is not None
+    return session
+
+
 def play(stores: Stores) -> None:
     """Let control do for every project what it does, and workers too."""
     tournaments, campaigns = TournamentController(), CampaignController()
@@ -171,6 +187,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
     bound = stores.within(home.id)
     problem, policy, run_id = fill_project(bound)
     play(stores)
+    session = engine_session(bound)
     hook = bound.webhooks.add(Webhook(url=f"https://8.8.8.8/{MARK}"))
     owner = stores.tokens.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
     tokens = {s: stores.tokens.create(away.id, s.value, s, created_by="test").token for s in Scope}
@@ -187,6 +204,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
             "candidate_id": [str(candidates[0].id)],
             "rollout_id": [str(bound.queries.rollouts(run_id).items[0].id)],
             "number": ["1"],
+            "session_id": [str(session.id)],
             "token_id": [str(owner.id)],
             "webhook_id": [str(hook.id)],
             "text": ["program"],
@@ -270,7 +288,7 @@ def test_token_of_another_project_sees_nothing(world: World) -> None:
                     expected = {403} if method == "POST" and path in OPERATORS else {404}
                 elif path == METRICS:
                     expected = {403}
-                elif method == "GET" or path in FORMS or path == f"{EVALUATIONS}acquire":
+                elif method == "GET" or path in FORMS or path in (f"{EVALUATIONS}acquire", f"{SESSIONS}:acquire"):
                     expected = {200}
                 else:
                     expected = {403} if path in OPERATORS else {422}
@@ -341,6 +359,7 @@ def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
             for name in (*names["problem"], f"set:{MARK}-set")
         ],
         f"{EVALUATIONS}acquire": [*({"problem": name} for name in names["problem"]), {"run": str(run)}],
+        f"{SESSIONS}:acquire": [{"tournament": f"{MARK}-tournament"}, {"run": str(run)}],
         # These name nothing, or report on each lease (test_external_evaluation.py).
         **{path: [] for path in ("/v1/problems", "/v1/policies", "/v1/tokens", "/v1/projects", "/v1/webhooks")},
         **{f"{EVALUATIONS}{verb}": [] for verb in ("heartbeat", "submit")},

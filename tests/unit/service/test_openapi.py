@@ -53,6 +53,7 @@ def test_every_operation_has_a_sentence_as_summary(document: dict[str, Any]) -> 
                 "Declare",
                 "Delete",
                 "Estimate",
+                "Evaluate",
                 "Freeze",
                 "Lease",
                 "List",
