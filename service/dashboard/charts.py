@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from service.dashboard.pages import macro
 from service.dashboard.scales import Extent, scaled
@@ -154,6 +154,27 @@ def respond(request: Request, key: Hashable, draw: Callable[[], Chart]) -> Respo
     if "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
     return Response(body, headers=headers, media_type="application/json")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart that is drawn on demand."""
+
+    key: Hashable  # changes with the data
+    draw: Callable[[], Chart]
+    file: str  # name of the download without extension
+
+
+def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure]) -> None:
+    """Add ``path``.json and ``path``.csv; ``find`` is a dependency that takes the parameters of both."""
+
+    @router.get(f"{path}.json")
+    def get_figure(request: Request, figure: Figure = Depends(find)) -> Response:
+        return respond(request, figure.key, figure.draw)
+
+    @router.get(f"{path}.csv")
+    def get_data(figure: Figure = Depends(find)) -> Response:
+        return download(figure.draw().table, figure.file)
 
 
 def download(table: Table, name: str) -> Response:

@@ -35,36 +35,31 @@ class ErrorPages:
         if not html or scope["path"].startswith(_API_PATHS):
             await self._app(scope, receive, send)
             return
-        sender = _ErrorPageSender(scope, receive, send)
+        start: Message | None = None
+        body, started = b"", False
+
+        async def send_page(details: MutableMapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
+            response = page(Request(scope), "error.html", HTTPStatus(details["status"]), details=details)
+            response.raw_headers.extend((name, value) for name, value in headers if name.lower() in _KEPT_HEADERS)
+            await response(scope, receive, send)
+
+        async def forward(message: Message) -> None:
+            nonlocal start, body, started
+            kind = Headers(raw=message.get("headers", [])).get("content-type", "")
+            if message["type"] == "http.response.start" and kind.startswith(PROBLEM_JSON):
+                start = message
+            elif start is not None:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    started = True
+                    await send_page(json.loads(body), start["headers"])
+            else:
+                started = True
+                await send(message)
+
         try:
-            await self._app(scope, receive, sender.forward)
+            await self._app(scope, receive, forward)
         except Exception:
-            if not sender.started:
-                await sender.send_page(_INTERNAL, [])
+            if not started:
+                await send_page(_INTERNAL, [])
             raise  # the server logs it
-
-
-class _ErrorPageSender:
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self._start: Message | None = None
-        self._body = b""
-        self.started = False
-
-    async def forward(self, message: Message) -> None:
-        kind = Headers(raw=message.get("headers", [])).get("content-type", "")
-        if message["type"] == "http.response.start" and kind.startswith(PROBLEM_JSON):
-            self._start = message
-        elif self._start is not None:
-            self._body += message.get("body", b"")
-            if not message.get("more_body", False):
-                await self.send_page(json.loads(self._body), self._start["headers"])
-        else:
-            self.started = True
-            await self._send(message)
-
-    async def send_page(self, details: MutableMapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
-        self.started = True
-        response = page(Request(self._scope), "error.html", HTTPStatus(details["status"]), details=details)
-        response.raw_headers.extend((name, value) for name, value in headers if name.lower() in _KEPT_HEADERS)
-        await response(self._scope, self._receive, self._send)

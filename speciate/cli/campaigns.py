@@ -9,7 +9,6 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import Yes, client, command, command_group, confirm_budget
-from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import (
     DeclarationView,
     Name,
@@ -20,7 +19,7 @@ from speciate.cli.lifecycle import (
     state_of,
 )
 from speciate.cli.model_options import add_options
-from speciate.cli.runs.start import IdempotencyKey, Mutators, Policies, Watch, parse_policies
+from speciate.cli.runs.start import IdempotencyKey, Mutators, Policies, Watch, complete_learning, parse_policies
 from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.run import RunState
@@ -104,7 +103,7 @@ def show(name: Name, rows: Rows = 20) -> None:
         ("seed", str(declared.seed)),
         ("spent", f"{campaign.spent:,} of {declared.evaluations:,} evaluations in {campaign.slices:,} slices"),
         ("unlocked", f"{campaign.unlocked:,} of {_problems(campaign)}"),
-        *learning_fields(campaign.learning, over=campaign.state.ended),
+        *output.learning_fields(campaign.learning, over=campaign.state.ended),
         ("declaration", f"sha256 {campaign.digest}"),
         ("created", output.format_time(campaign.created_at)),
         ("finished", output.format_time(campaign.finished_at)),

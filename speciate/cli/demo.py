@@ -97,7 +97,7 @@ def demo_command(
 
 def _search(client: Client, seed: int, scale: float, model: str | None) -> bool:
     """Run the searches together and show one after another; return True if all completed."""
-    from speciate.cli.runs.watch import follow_run
+    from speciate.cli.runs.watch import watch_run
     from speciate.domain.policy import MUTATOR
     from speciate.problems.loader import bundled, load_problem
 
@@ -112,7 +112,7 @@ def _search(client: Client, seed: int, scale: float, model: str | None) -> bool:
     for run in runs:
         output.print_line()
         output.print_line(run.record.problem, style="bold")
-        codes.append(follow_run(client, run, None, write=True))
+        codes.append(watch_run(client, run, None, write=True, lasts=False))
     return all(code in {ExitCode.OK, ExitCode.NOT_UNLOCKED} for code in codes)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from speciate.schema.estimates import RunEstimate
     from speciate.schema.results import RunResult
-    from speciate.schema.runs import RunRecord
+    from speciate.schema.runs import LearningRecord, RunRecord
     from speciate.schema.unlocks import UnlockRecord
 
 T = TypeVar("T")
@@ -285,6 +285,23 @@ def format_effort(unlock: UnlockRecord) -> tuple[str, str, str]:
         format_number(unlock.tokens) + (f" (+{tokens:,})" if tokens else ""),
         f"{unlock.seconds:.1f}" + (f" (+{sum(each.seconds for each in sources):.1f})" if sources else ""),
     )
+
+
+def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:
+    """Return the fields of what a run or a campaign has learned; empty if it does not learn."""
+    if learning is None:
+        return []
+    waits = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
+    state = learning.ended or ("" if over else waits if learning.busy else "collects groups")
+    steps = pluralize(learning.taken, "step")
+    if learning.campaign is not None and learning.taken < learning.step:
+        steps += f" of {learning.step:,} of campaign {learning.campaign}"
+    return [
+        ("learning", f"{steps}; {state}" if state else steps),
+        ("learned", learning.version),
+        ("groups", learning.groups),
+        ("cost of learning", f"{learning.seconds:,.1f} s, {learning.tokens:,} tokens"),
+    ]
 
 
 def format_rewards(values: dict[str, float] | None) -> str:

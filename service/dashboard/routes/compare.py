@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.dashboard.charts import Chart
+from service.dashboard.charts import Chart, Figure, add_figure_routes
 from service.dashboard.context import DashboardDep
 from service.dashboard.figures.comparison import (
     HYPERVOLUME,
@@ -23,7 +23,6 @@ from service.dashboard.formatting import clip, number, short
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import Word, parse_id
-from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective, ObjectiveRole

@@ -9,13 +9,12 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from service.dashboard.charts import Chart
+from service.dashboard.charts import Chart, Figure, add_figure_routes
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import Text, Word
-from service.dashboard.routes.figures import Figure, add_figure_routes
 from speciate.domain.declaration import VERBS
 from speciate.domain.errors import NotFoundError
 from speciate.storage.declarations.store import DeclarationStore

@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from service.dashboard.charts import Figure, add_figure_routes
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
@@ -16,7 +17,6 @@ from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import Text
 from service.dashboard.policy_pairs import listed_pairs
-from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
 from speciate.domain.errors import FieldError, SpeciateError

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic import ValidationError
 
+from service.dashboard.charts import Figure, add_figure_routes
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import RunIdDep
-from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView, RunViewDep
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling

@@ -12,7 +12,6 @@ from speciate.cli import output
 from speciate.cli.best_program import best_fields, check_out_options
 from speciate.cli.common import Limit, LogTo, NoOut, OutDirectory, RunId, client, command, command_group, first_records
 from speciate.cli.export import replaced_file
-from speciate.cli.learning import learning_fields
 from speciate.cli.runs import propose
 from speciate.cli.runs.replay import replay_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
@@ -335,7 +334,7 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
         ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
         *_counters(run),
-        *learning_fields(run.learning, over=run.state.ended),
+        *output.learning_fields(run.learning, over=run.state.ended),
         ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
         *best,
         ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),

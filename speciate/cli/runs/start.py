@@ -23,9 +23,9 @@ from speciate.cli.common import (
     confirm_budget,
     runs_locally,
 )
-from speciate.cli.learning import complete_learning
 from speciate.cli.model_options import add_options
 from speciate.domain.errors import InvalidInputError, SpeciateError
+from speciate.domain.learning import MIN_GROUP
 from speciate.domain.policy import MUTATOR
 from speciate.domain.run import RunSpec
 
@@ -155,6 +155,15 @@ def run_command(
         from speciate.cli.runs.watch import watch_run
 
         raise typer.Exit(watch_run(service, run, out, write=not no_out, tracker=tracker))
+
+
+def complete_learning(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a run or a campaign with as many answers per prompt as a group needs, if it learns."""
+    if "learning" not in options:
+        return options
+    if "estimator" not in options["learning"]:
+        raise InvalidInputError("--learn-option needs --learn.", remedy="Add --learn vector_max_at_k.")
+    return {"samples_per_prompt": MIN_GROUP, **options}
 
 
 def confirm_estimate(estimate: RunEstimate, *, yes: bool) -> None:

@@ -40,22 +40,24 @@ _STYLES: Final[dict[RunState, str]] = {
 
 
 def watch_run(
-    service: Client, run: RunHandle, out: Path | None, *, write: bool, tracker: Tracker | None = None
+    service: Client,
+    run: RunHandle,
+    out: Path | None,
+    *,
+    write: bool,
+    tracker: Tracker | None = None,
+    lasts: bool = True,
 ) -> ExitCode:
-    """Show a run until it ends or is paused, then its best candidate, and write the program."""
+    """Show a run until it ends or is paused, then its best candidate, and write the program.
+
+    Ctrl-C notes how to go on with the run, unless its service ends with the command: then ``lasts`` is False.
+    """
     if out is not None:
         require_free(out, run.id)
-    note = note_on_interrupt("run", run.id, in_process=service.in_process)
+    note = note_on_interrupt("run", run.id, in_process=service.in_process) if lasts else nullcontext()
     with note, open_log(tracker, run) if tracker else nullcontext() as log:
-        return follow_run(service, run, out, log, write=write)
-
-
-def follow_run(
-    service: Client, run: RunHandle, out: Path | None, log: RunLog | None = None, *, write: bool
-) -> ExitCode:
-    """Do what ``watch_run`` does, without a note on Ctrl-C."""
-    record = _show(run, log, page=not service.in_process)
-    _conclude(service, run, out, log, write=write and (out is not None or not output.wants_json()))
+        record = _show(run, log, page=not service.in_process)
+        _conclude(service, run, out, log, write=write and (out is not None or not output.wants_json()))
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
