@@ -156,19 +156,6 @@ class RunView:
         return first.rewards or {} if first.role is PolicyRole.SEED else {}
 
     @property
-    def decides(self) -> str:
-        """The measure that ranks candidates that meet the same targets."""
-        selected = self.problem.space.selected
-        if self.problem.weights is not None:
-            return "the weighted sum"
-        return selected[0].name if len(selected) == 1 else "the distance to the next target"
-
-    @property
-    def per_minute(self) -> float | None:
-        spent = self.run.spent
-        return 60 * spent.evaluations / spent.seconds if spent.seconds >= 1 else None
-
-    @property
     def expected_end(self) -> datetime | None:
         """Time at which a limit is reached at the average rate so far."""
         left = self.run.seconds_to_go

@@ -231,13 +231,8 @@ def first_records(records: Iterable[T], limit: int) -> list[T]:
     """Return at most ``limit`` records; if there are more, the command prints a note when it ends."""
     page = list(islice(records, limit + 1))
     if len(page) > limit:
-        note_more(limit)
+        context().call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
     return page[:limit]
-
-
-def note_more(limit: int) -> None:
-    """Note on standard error, after the command's output, that its limit omitted items."""
-    context().call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
 
 
 def drop_none(**values: Any) -> dict[str, Any]:

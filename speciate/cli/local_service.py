@@ -198,7 +198,11 @@ class LocalService:
         preload = Preload(PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
         self.processes = GuardedProcesses(preload=preload)
         self.processes.launch()
-        _import_meanwhile()
+        # What this process needs next, while the guard imports on another core.
+        import speciate.client
+        import speciate.messaging.presence
+        import speciate.storage.migrate  # noqa: F401
+
         for command in self._process_commands():
             self._commands[command.name] = command
             self.processes.start(command)
@@ -208,7 +212,11 @@ class LocalService:
         api = ["--host", s.host, "--port", str(s.port), "--log-level", "warning", "--grace", "3"]
         yield self._command("api", "service", *api)
         if s.policy_url is None:
-            yield self._command("policies", "speciate.cli", "serve", *self._serving())
+            # Without names, the bundled policies are served.
+            folders = {**checkpoints(), **self._models} if self._models else {}
+            served = [f"{name}={folder}" for name, folder in folders.items()]
+            served += ["--port", str(self._policy_port), "--learned", str(s.checkpoints)]
+            yield self._command("policies", "speciate.cli", "serve", *served)
         workers = {
             "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
             "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),
@@ -218,12 +226,6 @@ class LocalService:
         for name, options in workers.items():
             worker = ("-A", "workers.app", "-q", "worker", *options, "-n", f"{name}@%h", *_CELERY)
             yield self._command(name, "celery", *worker)
-
-    def _serving(self) -> list[str]:
-        # Without names, the bundled policies are served.
-        folders = {**checkpoints(), **self._models} if self._models else {}
-        served = [f"{name}={folder}" for name, folder in folders.items()]
-        return [*served, "--port", str(self._policy_port), "--learned", str(self.settings.checkpoints)]
 
     def _command(self, name: str, module: str, *options: str) -> ChildCommand:
         environment = self._environment()
@@ -316,13 +318,6 @@ class LocalService:
                     if visibility_of(stored) is not Visibility.VISIBLE:
                         continue  # archived or deleted by a user; adding it again would restore it
                 service.policies.add(policy)
-
-
-def _import_meanwhile() -> None:
-    """Import what this process needs next while the guard imports on another core."""
-    import speciate.client
-    import speciate.messaging.presence
-    import speciate.storage.migrate  # noqa: F401
 
 
 def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:

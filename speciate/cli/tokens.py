@@ -44,7 +44,11 @@ def create(
 
     The token is printed once, alone on standard output; the service stores only its hash.
     """
-    end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
+    end = None
+    if expires is not None:
+        if (match := _LIFETIME.fullmatch(expires)) is None:
+            raise invalid_argument("--expires", f"is {expires!r}: expected hours or days, such as 12h or 90d")
+        end = datetime.now(UTC) + timedelta(**{_UNITS[match[2]]: int(match[1])})
     created = client().tokens.create(name, scope, expires_at=end)
     output.exit_with_json(created)
     output.print_line(created.token)
@@ -73,13 +77,6 @@ def revoke(
     """Revoke a token, from its next request on."""
     revoked = client().tokens.revoke(token)
     output.print_result(revoked, f"Revoked {revoked.prefix}… of {revoked.name}.")
-
-
-def _parse_lifetime(text: str) -> timedelta:
-    match = _LIFETIME.fullmatch(text)
-    if match is None:
-        raise invalid_argument("--expires", f"is {text!r}: expected hours or days, such as 12h or 90d")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def _state(token: TokenRecord) -> str:

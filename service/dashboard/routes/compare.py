@@ -19,7 +19,7 @@ from service.dashboard.figures.comparison import (
     compare_fronts_chart,
 )
 from service.dashboard.figures.population import MAX_AXES, Population, axes
-from service.dashboard.formatting import clip, number, short
+from service.dashboard.formatting import clip, short
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import Word, parse_id
@@ -126,7 +126,14 @@ def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = N
         "query": address("", **asked, run=ids),
         "max_runs": MAX_RUNS,
         "grouping": GROUPS,
-        "differing": _differing(views),
+        "settings": [
+            {
+                "problem": f"{run.problem}@{run.problem_version}",
+                "policy": f"{run.policy}@{run.policy_version}",
+                **run.spec.model_dump(mode="json"),
+            }
+            for run in (view.run for view in views)
+        ],
     }
     return page(request, "compare.html", **context)
 
@@ -148,26 +155,6 @@ def _label(run: RunRecord) -> str:
     strategy = run.spec.searched_by.replace("_", " ")
     described = (clip(run.name, 40),) if run.name else (run.policy, f"seed {run.spec.seed}", strategy)
     return " · ".join((short(run.id), *described))
-
-
-def _format_setting(value: object) -> str:
-    if isinstance(value, dict):
-        parts = (f"{name} {_format_setting(item)}" for name, item in value.items() if item is not None)
-        return ", ".join(parts) or "none"
-    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _differing(views: list[RunView]) -> list[tuple[str, list[str]]]:
-    facts = [
-        {
-            "problem": f"{v.run.problem}@{v.run.problem_version}",
-            "policy": f"{v.run.policy}@{v.run.policy_version}",
-            **{name: _format_setting(value) for name, value in v.run.spec.model_dump(mode="json").items()},
-        }
-        for v in views
-    ]
-    names = list(facts[0]) if facts else []
-    return [(name, [fact[name] for fact in facts]) for name in names if len({fact[name] for fact in facts}) > 1]
 
 
 add_figure_routes(router, "/{name}", _figure)

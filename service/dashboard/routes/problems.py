@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from service.dashboard.charts import Figure, add_figure_routes
-from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.context import DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.objectives import by_importance
@@ -25,7 +24,6 @@ from speciate.domain.visibility import Visibility
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
 from speciate.problems.template import example
-from speciate.schema.unlocks import MatrixCell
 
 router = APIRouter(include_in_schema=False, prefix="/problems")
 
@@ -47,12 +45,11 @@ def list_problems(
     )
     filters = {"name": name, "visibility": visibility}
     older = versions.next_cursor and address("/problems", **filters, cursor=versions.next_cursor)
-    solved = _solved(dashboard)
     return page(
         request,
         "problems.html",
         problems=dashboard.stores.overview.problem_results(versions).items,
-        solved=solved,
+        cells=dashboard.stores.overview.matrix(),
         older=older,
         name=name,
         visibility=visibility,
@@ -111,21 +108,6 @@ def _figure(name: str, dashboard: DashboardDep) -> Figure:
     newest = (unlocks[-1].at, unlocks[-1].run_id, unlocks[-1].target) if unlocks else None
     file = f"{version.definition.slug}-{version.version}-records"
     return Figure(("records", version.id, total, newest), lambda: record_history_chart(unlocks, total), file)
-
-
-def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
-    """Return runs, policies that unlocked it alone, and with a mutator, by problem version."""
-    by_problem: dict[UUID, list[MatrixCell]] = {}
-    for cell in dashboard.stores.overview.matrix():
-        by_problem.setdefault(cell.problem_id, []).append(cell)
-    return {
-        problem: (
-            sum(cell.runs for cell in cells),
-            sum(1 for cell in cells if cell.unlocked and cell.mutator_id is None),
-            sum(1 for cell in cells if cell.unlocked and cell.mutator_id is not None),
-        )
-        for problem, cells in by_problem.items()
-    }
 
 
 def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str], errors: FormErrors | None) -> Response:

@@ -333,7 +333,11 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("seed", str(run.spec.seed)),
         *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
         ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
-        *_counters(run),
+        (
+            "candidates",
+            ", ".join(f"{value:,} {each.label}" for _, each, value in run.displayed() if each.of_candidates),
+        ),
+        *((each.label, f"{value:,}") for _, each, value in run.displayed() if not each.of_candidates),
         *output.learning_fields(run.learning, over=run.state.ended),
         ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
         *best,
@@ -345,13 +349,6 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("finished", output.format_time(run.finished_at)),
         *hidden_fields(run),
     )
-
-
-def _counters(run: RunRecord) -> list[tuple[str, str]]:
-    displayed = list(run.displayed())
-    candidates = ", ".join(f"{value:,} {counter.label}" for _, counter, value in displayed if counter.of_candidates)
-    others = [(counter.label, f"{value:,}") for _, counter, value in displayed if not counter.of_candidates]
-    return [("candidates", candidates), *others]
 
 
 def _labels(run: RunRecord) -> tuple[str, str]:
