@@ -18,15 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from speciate.client.evaluation_worker import retried
-from speciate.domain.errors import (
-    BudgetSpentError,
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    SpeciateError,
-    TooLargeError,
-    UnavailableError,
-)
+from speciate.domain import errors
 from speciate.schema.engines import EngineEvaluation, EngineSession, ModelAnswer
 
 T = TypeVar("T")
@@ -39,8 +31,10 @@ _BODY_BYTES: Final = 16 << 20
 _CHUNK: Final = "chat.completion.chunk"
 _IDLE_S: Final = 600.0
 _MOST_THREADS: Final = 512
-_STATUSES: Final = {BudgetSpentError: 410, ConflictError: 409, NotFoundError: 404, TooLargeError: 413,
-                    InvalidInputError: 422}  # fmt: skip
+_STATUSES: Final = {
+    errors.BudgetSpentError: 410, errors.ConflictError: 409, errors.NotFoundError: 404, errors.TooLargeError: 413,
+    errors.InvalidInputError: 422,
+}  # fmt: skip
 
 
 class EngineService(Protocol):
@@ -135,15 +129,15 @@ class Relay:
             return self._refuse(429, "too_many_requests", "Too many requests wait: send fewer at a time.", "flood")
         try:
             if route is None:
-                raise NotFoundError("There are /v1/chat/completions, /v1/models and /evaluate only.")
+                raise errors.NotFoundError("There are /v1/chat/completions, /v1/models and /evaluate only.")
             if self._refusing:
-                raise BudgetSpentError("The budget of the run is spent: end now.")
+                raise errors.BudgetSpentError("The budget of the run is spent: end now.")
             return 200, route(body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             message = f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
             return self._refuse(422, "invalid_request", message, "score" if route == self._evaluate else "request")
-        except SpeciateError as error:
+        except errors.SpeciateError as error:
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 503)
             if status == 409:  # perhaps the run is paused or the lease lost: then the runner ends the engine meanwhile
                 self.conflict.set()
@@ -195,7 +189,7 @@ class Relay:
 
     def _call(self, call: Callable[[], T]) -> T:
         if (result := retried(call, self._closed)) is None:
-            raise UnavailableError("The relay has ended.")
+            raise errors.UnavailableError("The relay has ended.")
         return result
 
 
