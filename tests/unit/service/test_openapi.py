@@ -50,6 +50,7 @@ def test_every_operation_has_a_sentence_as_summary(document: dict[str, Any]) -> 
                 "Change",
                 "Check",
                 "Create",
+                "End",
                 "Declare",
                 "Delete",
                 "Estimate",
