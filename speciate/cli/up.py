@@ -57,6 +57,7 @@ def up_command(
     """
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
+        from evaluators.evaluator_factory import UNSAFE_WARNING
         from speciate.cli.local_service import LocalService
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
@@ -76,7 +77,10 @@ def up_command(
                 out.print(f"Dashboard: {service.url}/", soft_wrap=True)
                 if service.settings.url:
                     out.print(f"Links point to {sanitize(service.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
-                _print_isolation(service, out)
+                if UNSAFE in service.tiers:
+                    out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)
+                elif service.tiers:
+                    out.print(f"Candidates run in sandbox tier {', '.join(service.tiers)}.", soft_wrap=True)
                 out.print(f"Data and logs are in {sanitize(service.settings.data_dir)}.", soft_wrap=True)
                 _supervise(service, out)
             except StopRequested:
@@ -88,15 +92,6 @@ def up_command(
                 if url is None or learn or model or not options.items() <= same.items():
                     raise  # only a restart would give what the options ask for
                 out.print(f"Speciate is already up at {sanitize(url)} (process {error.pid}).", soft_wrap=True)
-
-
-def _print_isolation(service: LocalService, out: Console) -> None:
-    from evaluators.evaluator_factory import UNSAFE_WARNING
-
-    if UNSAFE in service.tiers:
-        out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)
-    elif service.tiers:
-        out.print(f"Candidates run in sandbox tier {', '.join(service.tiers)}.", soft_wrap=True)
 
 
 def _supervise(service: LocalService, out: Console) -> None:

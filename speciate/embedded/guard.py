@@ -198,7 +198,7 @@ class Guard:
     """Event loop of the guard. One thread; every wait has a time limit."""
 
     def __init__(self) -> None:
-        self._commands = socket.socket(fileno=0)
+        self.commands = socket.socket(fileno=0)
         self._environments: list[int] = []
         self._forks = False
         self._children: dict[str, Child] = {}  # in start order
@@ -243,10 +243,6 @@ class Guard:
         for directory in self._remove:
             _remove_tree(directory)
 
-    def forget(self) -> None:
-        """Give up the socket in a fork, whose standard input has its number."""
-        self._commands.detach()
-
     def _terminate(self) -> None:
         self._finished = self._terminated = True
 
@@ -277,7 +273,7 @@ class Guard:
         return ready
 
     def _read_commands(self) -> None:
-        received, fds, _, _ = socket.recv_fds(self._commands, 1 << 16, 16)
+        received, fds, _, _ = socket.recv_fds(self.commands, 1 << 16, 16)
         self._environments += fds
         if not received:
             self._finished = True  # the parent closed the input or died
@@ -421,7 +417,7 @@ def main() -> None:
         program = forked.with_traceback(None)  # without the frames of the guard
     else:
         return
-    guard.forget()
+    guard.commands.detach()  # the standard input of this fork has its number
     program.become()
 
 

@@ -113,7 +113,10 @@ class EmbeddedServers:
         data_dir = placement.make_data_dir(self._data_dir)
         self._lock = DataDirectoryLock(data_dir)
         if left_behind := self._lock.acquire(timeout_s=_PREDECESSOR_LIMIT_S):
-            _remove_left_behind(Path(left_behind))
+            # Sockets of a start whose guard was also killed; no other program uses a directory of that name.
+            folder = Path(left_behind)
+            if folder.name.startswith("speciate-") and folder.is_dir() and folder.stat().st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)
         installation, valkey_program = find_postgres(), None if self._users else find_valkey()
         runtime = self._runtime_dir = placement.make_runtime_dir()
         self._lock.describe(runtime, shared=self._users is not None)
@@ -173,9 +176,3 @@ class EmbeddedServers:
             path.replace(path.with_suffix(".log.1"))
         self._log_files[name] = path
         return path
-
-
-def _remove_left_behind(runtime_dir: Path) -> None:
-    """Remove the sockets of a start whose guard was also killed; no other program uses a directory of that name."""
-    if runtime_dir.name.startswith("speciate-") and runtime_dir.is_dir() and runtime_dir.stat().st_uid == os.geteuid():
-        shutil.rmtree(runtime_dir, ignore_errors=True)

@@ -137,7 +137,11 @@ def _front_traces(
     """Return a line through the boundary in the two objectives, and points for the rest of the front."""
     label = escaped(name)
     template = hover(label.replace("%{", "% {"), "candidate %{text}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
-    edge, inner = _boundary(points, first, second)
+    # Nondominated in the two objectives, by the first one; and the other rows.
+    signs = [1.0 if objective.direction is Direction.MAXIMIZE else -1.0 for objective in (first, second)]
+    best = pareto_front(points * signs)
+    edge, inner = np.flatnonzero(best), np.flatnonzero(~best)
+    edge = edge[np.argsort(points[edge, 0], kind="stable")]
     traces = []
     for rows, mode, size, opacity in ((inner, "markers", 4, 0.4), (edge, "lines+markers", 8, 1.0)):
         if len(rows):
@@ -153,14 +157,6 @@ def _front_traces(
             }
             traces.append({**trace, "mode": mode, "opacity": opacity, **more})
     return traces
-
-
-def _boundary(points: FloatArray, first: Objective, second: Objective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows that are nondominated in the two objectives, by the first one, and the other rows."""
-    signs = [1.0 if objective.direction is Direction.MAXIMIZE else -1.0 for objective in (first, second)]
-    best = pareto_front(points * signs)
-    rows = np.flatnonzero(best)
-    return rows[np.argsort(points[rows, 0], kind="stable")], np.flatnonzero(~best)
 
 
 def _common_span(curves: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
