@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from evaluators.build_cache import BuildCache
 from evaluators.contained.seccomp import SyscallPolicy
@@ -71,21 +70,17 @@ class EvaluationBatch:
         return self.problem.limits.script_s or self.author_grace_s + 2 * self.problem.limits.wall_s
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
+        limits = self.problem.limits
         if role is ProcessRole.CANDIDATE and (language := self.problem.language) is not None:
-            limits = self.problem.limits
-            sizes = {
-                "tmp_bytes": limits.tmp_bytes + language.build_bytes,
-                "file_bytes": max(limits.file_bytes, language.build_bytes),
-            }
+            built = language.build_bytes
+            sizes = {"tmp_bytes": limits.tmp_bytes + built, "file_bytes": max(limits.file_bytes, built)}
             return self.commands(limits.model_copy(update=sizes))
-        syscall_policy = SyscallPolicy.THREADS
+        in_process = role is ProcessRole.IN_PROCESS
+        is_script = in_process or (role is ProcessRole.AUTHOR and self.problem.kind is ProblemKind.EVALUATOR)
+        syscall_policy = SyscallPolicy.SCRIPT if is_script else SyscallPolicy.THREADS
         # Libraries that compute with several threads start them when they are imported; threads do not survive a fork.
-        preload = self.problem.preload if self.problem.limits.cores == 1 else ()
-        if role is ProcessRole.IN_PROCESS or (
-            role is ProcessRole.AUTHOR and self.problem.kind is ProblemKind.EVALUATOR
-        ):
-            syscall_policy = SyscallPolicy.SCRIPT
-        limits, cpu_s = self.problem.limits, self.problem.limits.cpu_s if role is ProcessRole.IN_PROCESS else 0.0
+        preload = self.problem.preload if limits.cores == 1 else ()
+        cpu_s = limits.cpu_s if in_process else 0.0
         return ProcessSpec(role, limits, preload, syscall_policy, folder or self.folder, self.site, cpu_s)
 
     def commands(self, limits: Limits) -> ProcessSpec:
@@ -94,7 +89,7 @@ class EvaluationBatch:
         )
 
 
-class ProcessStarter:
+class ProcessStarter(contextlib.AbstractContextManager["ProcessStarter"]):
     """Provide contained processes, starting the next one as soon as the current one has ended.
 
     A supervisor serves one process after another and ends with the batch, so that batches share no namespaces. If no
@@ -174,9 +169,6 @@ class ProcessStarter:
         except OSError:
             supervisor.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

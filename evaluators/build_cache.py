@@ -27,9 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class BuildCache:
-    """Cache of built programs; safe for concurrent threads and processes. Without access to its folder it stays
-    empty.
-    """
+    """Built programs; safe for concurrent threads and processes. Without access to its folder it stays empty."""
 
     def __init__(self, root: Path, *, max_bytes: int = 1 << 30) -> None:
         self._root, self._max_bytes = root, max_bytes

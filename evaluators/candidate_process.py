@@ -25,7 +25,7 @@ _NONCE_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of one call, by the number of the call."""
+    """Result of a call."""
 
     index: int
     value: JsonValue = None
@@ -33,10 +33,7 @@ class CallResult:
 
 
 def _candidate_seed(seed: int, problem: Problem) -> int:
-    """Derive the seed of a candidate's generators, which must not predict the random numbers of its evaluator.
-
-    The evaluation's own seed cannot be derived from it without the text of the evaluator.
-    """
+    """Return a seed from which the evaluation's own cannot be derived without the text of the evaluator."""
     digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
@@ -49,12 +46,7 @@ class CandidateProcess:
     """
 
     def __init__(
-        self,
-        contained: SandboxedProcess,
-        program: str,
-        seed: int,
-        problem: Problem,
-        built: BuiltFiles | None = None,
+        self, contained: SandboxedProcess, program: str, seed: int, problem: Problem, built: BuiltFiles | None = None
     ) -> None:
         """Send the program to a process; ``built`` are its files if it is not Python."""
         limits = problem.limits

@@ -24,7 +24,8 @@ class CoreSlots:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._file = _anonymous_file()
+        with tempfile.TemporaryFile() as file:
+            self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
 
     @contextmanager
@@ -69,11 +70,3 @@ class CoreSlots:
 
     def _unlock(self, slot: int) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot, os.SEEK_SET)
-
-
-def _anonymous_file() -> int:
-    """Return the descriptor of a file without a name, also where the kernel has none in memory (macOS)."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("speciate-core-slots")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

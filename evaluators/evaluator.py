@@ -113,12 +113,9 @@ class SandboxEvaluator:
         """Score programs (or data documents) against a problem; return one result per program, in order.
 
         Programs not scored within ``timeout_s`` seconds fail with ``timeout``, reason ``batch_deadline``; the build of
-        an environment does not count, of which ``report`` receives the lines of progress.
-
-        Raises:
-            EvaluatorUnavailableError: No process starts, packages cannot be installed, or this machine lacks the
-                problem's language. This does not count as a candidate's failure.
-            ValueError: The numbers of seeds and programs differ, or external evaluators measure everything.
+        an environment does not count, of which ``report`` receives the lines of progress. Raises
+        ``EvaluatorUnavailableError``, which is no candidate's failure, if no process starts, packages cannot be
+        installed, or this machine lacks the problem's language.
         """
         if len(seeds) != len(programs):
             raise ValueError(f"{len(programs)} programs with {len(seeds)} seeds: expected one seed per program")
@@ -186,11 +183,8 @@ class SandboxEvaluator:
         elif problem.carry is None:
             yield self._sandbox.folders.shared(problem.data_files)
         else:
-            folder = self._sandbox.folders.own(problem.data_files)
-            try:
+            with self._sandbox.folders.own(problem.data_files) as folder:
                 yield folder
-            finally:
-                self._sandbox.folders.drop(folder)
 
     def close(self) -> None:
         self._sandbox.close()

@@ -42,13 +42,11 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
     if ended.ending is EndReason.SPENT:
         return Failure(FailureKind.TIMEOUT, "cpu_limit", ended.detail)
     if usage.exceeded is Exceeded.THREADS:
-        return Failure(
-            FailureKind.CRASHED, "too_many_threads", f"more than {tasks(limits, processes=False)} threads at a time"
-        )
+        most = tasks(limits, processes=False)
+        return Failure(FailureKind.CRASHED, "too_many_threads", f"more than {most} threads at a time")
     if usage.exceeded is Exceeded.MEMORY:
-        return Failure(
-            FailureKind.OUT_OF_MEMORY, "memory_limit", f"more than {limits.memory_bytes >> 20} MiB of resident memory"
-        )
+        detail = f"more than {limits.memory_bytes >> 20} MiB of resident memory"
+        return Failure(FailureKind.OUT_OF_MEMORY, "memory_limit", detail)
     number = _signal_of(usage)
     spent = usage.exceeded is Exceeded.CPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s)
     if spent or number == signal.SIGXCPU:
@@ -78,18 +76,10 @@ def _death(usage: ResourceUsage, limits: Limits) -> Failure:
         return Failure(FailureKind.CRASHED, "exited", f"the process exited with code {code} before it answered")
     if number == signal.SIGKILL and usage.memory_bytes >= _NEARLY * limits.memory_bytes:
         return Failure(FailureKind.OUT_OF_MEMORY, "killed", f"killed at {usage.memory_bytes >> 20} MiB")
-    return Failure(
-        FailureKind.CRASHED, _signal_name(number).lower(), f"the process was killed by {_signal_name(number)}"
-    )
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal_{number}"
+    return Failure(FailureKind.CRASHED, name.lower(), f"the process was killed by {name}")
 
 
 def _signal_of(usage: ResourceUsage) -> int | None:
     status = usage.status
     return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal_{number}"

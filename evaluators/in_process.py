@@ -34,13 +34,12 @@ def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
 
 
 def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
-    folders = batch.sandbox.folders
-    folder = folders.own({**batch.problem.data_files, batch.problem.main_file: program})
-    try:
-        with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter:
-            return _InProcessRun(batch, starter, seed).evaluation()
-    finally:
-        folders.drop(folder)
+    files = {**batch.problem.data_files, batch.problem.main_file: program}
+    with (
+        batch.sandbox.folders.own(files) as folder,
+        ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter,
+    ):
+        return _InProcessRun(batch, starter, seed).evaluation()
 
 
 class _InProcessRun:

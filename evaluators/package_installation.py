@@ -61,9 +61,7 @@ _PIP_OPTIONS: Final = (
 
 
 def install(folder: Path, site: Path, listed: Path, most_bytes: int, report: Callable[[str], None]) -> None:
-    """Install packages into ``site``, in ``folder``, and compile them; the message of a ``ValueError`` says what
-    failed.
-    """
+    """Install packages into ``site``, in ``folder``, and compile them; a ``ValueError`` says what failed."""
     home = folder / "home"
     home.mkdir()
     build = _Build(folder, home, most_bytes)

@@ -95,10 +95,6 @@ class RestartingCandidate:
         self._begin_direct(process, 0.0, drain)
         return fd, process.frame_bytes
 
-    def release_channel(self, candidate_s: float) -> None:
-        """End the script's use of the channel; does nothing if it has none."""
-        self._end_direct(candidate_s)
-
     def left_s(self, candidate_s: float) -> float:
         """Return the seconds left for a direct call; without any, the process is stopped and the call fails."""
         if self._direct is None:
@@ -112,7 +108,7 @@ class RestartingCandidate:
     def refused(self, answer: Message, candidate_s: float) -> CallResult:
         """Return the result of a call over the direct channel whose answer is not a value."""
         process = self._process
-        if process is None or (direct := self._end_direct(candidate_s)) is None:
+        if process is None or (direct := self.release_channel(candidate_s)) is None:
             return CallResult(0, failure=self._late or self._final or _EXITED)
         try:
             result = process.refused(answer)
@@ -139,7 +135,7 @@ class RestartingCandidate:
         held_out: bool = False,
     ) -> CallResult:
         """Return the answer to one call; the rest of the wall limit applies beside its own time limit."""
-        direct, process = self._end_direct(candidate_s), self._process
+        direct, process = self.release_channel(candidate_s), self._process
         self.knows_held_out |= held_out
         if held_out and process is not None:
             process.session.mute()
@@ -177,7 +173,8 @@ class RestartingCandidate:
             process.session.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain
         )
 
-    def _end_direct(self, candidate_s: float) -> _DirectCalls | None:
+    def release_channel(self, candidate_s: float) -> _DirectCalls | None:
+        """End the script's use of the channel and return its period, None if it has none."""
         direct, self._direct = self._direct, None
         if direct is not None:
             used_s = direct.used_s(candidate_s)
@@ -188,7 +185,7 @@ class RestartingCandidate:
 
     def _lose(self, ended: SessionEndedError, candidate_s: float) -> Failure:
         allowed_s = self._left_s
-        self._end_direct(candidate_s)
+        self.release_channel(candidate_s)
         if self._process is not None:
             if ended.ending is EndReason.GONE:
                 self._process.session.note_end()

@@ -57,9 +57,7 @@ class TimeAllowance:
         return ran_s - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
-        """Return a lower bound on the seconds left, 0 or less without any; ``SessionEndedError`` without processor
-        time.
-        """
+        """Return a lower bound on the seconds left; ``SessionEndedError`` if the processor time is used up."""
         now = time.monotonic()
         left = self._left_s(now)
         if left <= 0.0:  # query the kernel only when necessary
@@ -191,9 +189,7 @@ class Session:
             self._poll.register(fd, select.POLLIN)
 
     def receive(self, allowance: TimeLeft) -> Message:
-        """Return the next message; ``SessionEndedError`` if the time is up, the process ended, or it broke the
-        protocol.
-        """
+        """Return the next message; ``SessionEndedError`` says why there is none."""
         if self._protocol_error is not None:
             raise SessionEndedError(EndReason.BROKEN, self._protocol_error)
         if self._unsent:

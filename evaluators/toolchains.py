@@ -72,8 +72,7 @@ class Toolchains:
         return digest_of([self._identity(tool) for tool in language.programs])
 
     def languages(self) -> Iterator[FoundLanguage]:
-        for language in KNOWN.values():
-            yield self._look_up(language)
+        return map(self._look_up, KNOWN.values())
 
     def _look_up(self, language: KnownLanguage) -> FoundLanguage:
         tool = language.version[0]

@@ -33,7 +33,10 @@ class Bounds:
         data = warm.data + order.memory_bytes + order.tasks * STACK_BYTES
         space = warm.space + order.memory_bytes + _SPARE_SPACE
         limits = {**order.rlimits, "RLIMIT_DATA": (data, data), "RLIMIT_AS": (space, space)}
-        self.rlimits: RLimits = tuple(_lowered(getattr(resource, name), *values) for name, values in limits.items())
+        self.rlimits: RLimits = tuple(
+            (which := getattr(resource, name), (lowered(which, soft), lowered(which, hard)))
+            for name, (soft, hard) in limits.items()
+        )
         self._meter = meter
         self._threads = order.tasks if threads else None
         self._resident = warm.resident + order.memory_bytes
@@ -59,8 +62,7 @@ class Bounds:
         return Exceeded.NOTHING
 
 
-def _lowered(which: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
+def lowered(which: int, limit: int) -> int:
+    """Return a limit of a resource, or the hard limit of this process if that is lower."""
     ceiling = resource.getrlimit(which)[1]
-    if ceiling != resource.RLIM_INFINITY:
-        soft, hard = min(soft, ceiling), min(hard, ceiling)
-    return which, (soft, hard)
+    return limit if ceiling == resource.RLIM_INFINITY else min(limit, ceiling)

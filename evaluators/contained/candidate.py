@@ -30,7 +30,7 @@ def serve(wire: Wire) -> None:
         offer(first["files"])
         names = load(text, NAME)
     except BaseException as error:  # noqa: BLE001  # sys.exit() in a program is its failure, not our end
-        _refuse(wire, LOADING, reason_of(error, NAME), describe(error, text, NAME))
+        refuse(wire, LOADING, reason_of(error, NAME), describe(error, text, NAME))
         return
     while (call := wire.read()) is not None:
         _answer(wire, call, names, text)
@@ -39,27 +39,27 @@ def serve(wire: Wire) -> None:
 def _answer(wire: Wire, call: dict[str, Any], names: dict[str, Any], text: str) -> None:
     index, function = call["index"], names.get(call["call"])
     if not callable(function):
-        _refuse(wire, index, "no_entry_point", f"the program defines no function {call['call']!r}")
+        refuse(wire, index, "no_entry_point", f"the program defines no function {call['call']!r}")
         return
     try:
         value = function(*call["args"])
         _flush()
     except BaseException as error:  # noqa: BLE001  # the program's failure is an answer
-        _refuse(wire, index, reason_of(error, NAME), describe(error, text, NAME))
+        refuse(wire, index, reason_of(error, NAME), describe(error, text, NAME))
         return
     try:
         wire.write({"index": index, "value": value})
     except TooLongError as error:
-        _refuse(wire, index, "too_long", str(error))
+        refuse(wire, index, "too_long", str(error))
     except MemoryError:
-        _refuse(wire, index, "out_of_memory", "not enough memory to encode the answer")
+        refuse(wire, index, "out_of_memory", "not enough memory to encode the answer")
     except OSError:
         raise
     except BaseException as error:  # noqa: BLE001  # hostile values may raise anything while they are read
-        _refuse(wire, index, "not_json", f"the answer is not plain JSON: {describe(error, text, NAME)}")
+        refuse(wire, index, "not_json", f"the answer is not plain JSON: {describe(error, text, NAME)}")
 
 
-def _refuse(wire: Wire, index: int, reason: str, detail: str) -> None:
+def refuse(wire: Wire, index: int, reason: str, detail: str) -> None:
     _flush()
     wire.write({"index": index, "error": reason, "detail": detail[-DETAIL_CHARS:]})
 

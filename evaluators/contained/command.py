@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from .bounds import cpu_rlimit
-from .candidate import LOADING
+from .candidate import LOADING, refuse
 from .program import DETAIL_CHARS, show_libraries
 from .seccomp import Filter, SyscallPolicy, execute_once, template
 from .tier_a import SELF
@@ -76,7 +76,7 @@ def serve(wire: Wire, commands: Commands | None = None) -> None:
     try:
         _unpack(first["files"])
     except OSError as error:
-        _refuse(wire, LOADING, "build_failed", str(error))
+        refuse(wire, LOADING, "build_failed", str(error))
         return
     wire.write({"index": LOADING, "value": None})
     while (call := wire.read()) is not None:
@@ -84,13 +84,13 @@ def serve(wire: Wire, commands: Commands | None = None) -> None:
             output = commands.run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
             wire.write({"index": call["index"], "value": _decode_output(language, output)})
         except TooLongError as error:
-            _refuse(wire, call["index"], "too_long", str(error))
+            refuse(wire, call["index"], "too_long", str(error))
         except (ValueError, RecursionError) as error:
-            _refuse(wire, call["index"], "not_json", str(error))
+            refuse(wire, call["index"], "not_json", str(error))
         except CommandFailedError as error:
-            _refuse(wire, call["index"], error.reason, str(error))
+            refuse(wire, call["index"], error.reason, str(error))
         except OSError as error:
-            _refuse(wire, call["index"], "program_failed", str(error))
+            refuse(wire, call["index"], "program_failed", str(error))
 
 
 def _build(first: dict[str, Any], commands: Commands) -> dict[str, Any]:
@@ -122,9 +122,9 @@ class _Here:
         import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
         _show_own_path(command[0])
-        with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as messages:  # noqa: PTH123
+        with open(_ERRORS, "w+b") as messages:  # noqa: PTH123
             try:
-                ended = subprocess.run(command, stdin=nothing, stdout=messages, stderr=messages, check=False)
+                ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, check=False)
             except OSError as error:
                 raise CommandFailedError(f"{command[0]}: {error.strerror}") from None
             if ended.returncode:
@@ -281,7 +281,3 @@ def ending(code: int) -> str:
         return f"it exited with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return f"it was killed by {name}"
-
-
-def _refuse(wire: Wire, index: int, reason: str, detail: str) -> None:
-    wire.write({"index": index, "error": reason, "detail": detail[-DETAIL_CHARS:]})

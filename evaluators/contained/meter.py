@@ -32,9 +32,7 @@ class Exceeded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory of the warm interpreter in bytes, which a program does not pay for; ``data`` as ``RLIMIT_DATA`` counts
-    it.
-    """
+    """Memory of the warm interpreter in bytes; ``data`` as ``RLIMIT_DATA`` counts it."""
 
     space: int
     data: int

@@ -134,9 +134,7 @@ class Filter:
         self._address = ctypes.addressof(self._header)
 
     def install(self, *, listen: bool = False) -> int:
-        """Permanently apply the filter to this process and its children; ``listen``: a descriptor for
-        ``execute_once``.
-        """
+        """Apply the filter to this process and its children; ``listen`` returns a descriptor for ``execute_once``."""
         own = os.getpid()
         for place in self._places:
             struct.pack_into("<I", self._code, place, own)
@@ -144,9 +142,7 @@ class Filter:
 
 
 def execute_once(listener: int) -> None:
-    """Allow the next ``execve`` of a process with a filter; every further one fails with ENOSYS. Closes the
-    listener.
-    """
+    """Allow the next ``execve`` of a process with a filter, no further one (ENOSYS), and close the listener."""
     try:
         question, answer = bytearray(_QUESTION_BYTES), bytearray(_ANSWER.size)
         fcntl.ioctl(listener, _RECEIVE_QUESTION, question)
@@ -174,8 +170,7 @@ _ANSWERED = {
 
 
 def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
-    """Return the filter for a machine (default: this one), 8 bytes per instruction; raises ``OSError`` if it is
-    unknown.
+    """Return the filter for a machine (default: this one), 8 bytes per instruction.
 
     A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings.
     """

@@ -69,7 +69,10 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         if fds[:CHANNEL_FD] != [*range(1, CONTROL_FD)]:
             raise OSError(f"descriptors of a process at {fds}")
         cgroup = fds[CHANNEL_FD:]
-        _give_stdin()
+        # Opened for each: flags and locks on one open file would be visible to every other candidate.
+        stdin = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(stdin, 0)
+        os.close(stdin)
         os.set_inheritable(CHANNEL_FD, False)
         tier.setup_candidate(order)
         pid = os.fork()
@@ -89,13 +92,6 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         if flags & RETIRED:
             return
         del flags, others  # the next process could read how this one ended
-
-
-def _give_stdin() -> None:
-    # Opened for each: flags and locks on one open file would be visible to every other candidate.
-    fd = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(fd, 0)
-    os.close(fd)
 
 
 def _send(connection: socket.socket, message: bytes) -> None:

@@ -11,6 +11,7 @@ import resource
 from collections.abc import Sequence
 
 from . import kernel, landlock
+from .bounds import lowered
 from .requests import BootMessage, SpawnRequest
 from .seccomp import Filter, SyscallPolicy, template
 
@@ -74,8 +75,7 @@ class LandlockTier:
     def isolate(self, _: SpawnRequest) -> None:
         if self._own_user:
             # A backstop between two checks of the supervisor; without an own user, other processes would count, too.
-            ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-            most = _TASKS if ceiling == resource.RLIM_INFINITY else min(_TASKS, ceiling)
+            most = lowered(resource.RLIMIT_NPROC, _TASKS)
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()

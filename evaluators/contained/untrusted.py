@@ -43,9 +43,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Count brackets before the parser does: a script may have raised its recursion limit beyond what the stack
-    holds.
-    """
+    """Count brackets before the parser: a script may have raised its recursion limit beyond what the stack holds."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
     brackets = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from evaluators.contained.bounds import cpu_rlimit
+from evaluators.contained.bounds import cpu_rlimit, lowered
+from evaluators.contained.proc import STARTED, ProcFolder
 from speciate.domain.capabilities import COPIES, IMAGES
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -78,8 +79,8 @@ class Engine:
             "cpu": cpu_rlimit(limits.cpu_s)[0],
             "fsize": limits.file_bytes,
             "core": 0,
-            "nofile": _allowed(resource.RLIMIT_NOFILE, _OPEN_FILES),
-            "nproc": _allowed(resource.RLIMIT_NPROC, _USER_PROCESSES),
+            "nofile": lowered(resource.RLIMIT_NOFILE, _OPEN_FILES),
+            "nproc": lowered(resource.RLIMIT_NPROC, _USER_PROCESSES),
         }.items():
             argv += ["--ulimit", f"{name}={value}:{value}"]
         for variable, text in ({"HOME": "/tmp", "TMPDIR": "/tmp"} | variables).items():  # noqa: S108  # in the container
@@ -100,14 +101,14 @@ class Engine:
             argv += ["--uidmap", f"0:{_FIRST_USER}:{_USERS}", "--gidmap", f"0:{_FIRST_USER}:{_USERS}"]
         return argv
 
-    def removal(self, name: str) -> list[str]:
+    def remove(self, name: str) -> bool:
         now = ["--time", "0"] if self.name == "podman" else []
-        return [self.name, "rm", "--force", "--volumes", *now, name]
+        return self.call("rm", "--force", "--volumes", *now, name).ok
 
     def prepare(self, image: str) -> None:
         """Bring an image onto this machine unless it is here, and lay out its files for this worker's user."""
-        if not self._call("image", "inspect", image).ok:
-            pulled = self._call("pull", "--quiet", image, timeout_s=_PULL_S)
+        if not self.call("image", "inspect", image).ok:
+            pulled = self.call("pull", "--quiet", image, timeout_s=_PULL_S)
             if not pulled.ok:
                 raise EvaluatorUnavailableError(
                     f"{self.name} cannot pull the image {image}: {_reason(pulled)}",
@@ -115,10 +116,9 @@ class Engine:
                     f" `{self.name} login`, or correct `image`; then try again, or resume the run.",
                 )
         name = container_name()
-        created = self._call(
-            "create", "--name", name, *self._isolation(), "--entrypoint", "true", image, timeout_s=_PULL_S
-        )
-        self._call(*self.removal(name)[1:])
+        command = ["create", "--name", name, *self._isolation(), "--entrypoint", "true", image]
+        created = self.call(*command, timeout_s=_PULL_S)
+        self.remove(name)
         if not created.ok:
             raise EvaluatorUnavailableError(
                 f"{self.name} cannot create a container of {image}: {_reason(created)}",
@@ -126,14 +126,11 @@ class Engine:
             )
 
     def sweep(self) -> int:
-        listed = self._call("ps", "--all", "--filter", f"label={HOST}={_host()}", "--format", "{{.Names}}")
-        removed = 0
-        for name in listed.text.split() if listed.ok else ():
-            if not _alive(name) and self._call(*self.removal(name)[1:]).ok:
-                removed += 1
-        return removed
+        listed = self.call("ps", "--all", "--filter", f"label={HOST}={_host()}", "--format", "{{.Names}}")
+        names = listed.text.split() if listed.ok else ()
+        return sum(not _alive(name) and self.remove(name) for name in names)
 
-    def _call(self, *arguments: str, timeout_s: float = _ANSWER_S) -> EngineReply:
+    def call(self, *arguments: str, timeout_s: float = _ANSWER_S) -> EngineReply:
         return _answer([self.name, *arguments], timeout_s)
 
 
@@ -243,17 +240,9 @@ def _alive(name: str) -> bool:
 
 def _started(pid: int) -> str:
     """Return when a process started, in the kernel's ticks; empty if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            return file.read().rpartition(b")")[2].split()[19].decode("ascii")
-    except OSError:
-        return ""
+    fields = ProcFolder().stat(str(pid))
+    return fields[STARTED].decode("ascii") if fields else ""
 
 
 def _host() -> str:
     return f"{socket.gethostname()}-{Path('/proc/self/ns/pid').stat().st_ino}"
-
-
-def _allowed(which: int, limit: int) -> int:
-    hard = resource.getrlimit(which)[1]
-    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)

@@ -108,7 +108,7 @@ class Containers:
         finally:
             process.kill()
             process.wait()
-            self._remove(name)
+            self.engine.remove(name)
 
     def _read(self, process: subprocess.Popen[bytes], most: int, *, build: bool) -> _Ended:
         """Read what the command prints until it ends, the channel closes, or a limit of sizes is exceeded."""
@@ -155,16 +155,8 @@ class Containers:
         raise EngineError(ended.errors.strip()[-500:] or f"{self.engine.name} ended with status {ended.code}")
 
     def _state(self, name: str) -> dict[str, Any]:
-        command = [self.engine.name, "inspect", "--format", "{{json .State}}", name]
-        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-            state = subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=30).stdout
-            return dict(json.loads(state))
-        return {}
-
-    def _remove(self, name: str) -> None:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            removal = self.engine.removal(name)
-            subprocess.run(removal, env=environment(), capture_output=True, check=False, timeout=30)
+        state = self.engine.call("inspect", "--format", "{{json .State}}", name)
+        return dict(json.loads(state.text)) if state.ok else {}
 
 
 def main(channel: int, complaints: int, order: str) -> NoReturn:

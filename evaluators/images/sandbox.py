@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from evaluators.tiers.folders import DATA, ProblemFolders
 from evaluators.tiers.launch import core_variables
 from evaluators.tiers.sandbox import ProcessSpec, ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
+from evaluators.tiers.supervisor import pipe
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _STOP_S: Final = 40.0
@@ -92,12 +92,8 @@ class ImageProcess:
             here, there = socket.socketpair()
             self.channel = undo.enter_context(here)
             theirs.enter_context(there)
-            err, their_err = os.pipe()
-            undo.callback(os.close, err)
-            theirs.callback(os.close, their_err)
-            self._complaints, complaints = os.pipe()
-            undo.callback(os.close, self._complaints)
-            theirs.callback(os.close, complaints)
+            err, their_err = pipe(undo, theirs)
+            self._complaints, complaints = pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stderr": err}
             paths = [str(Path(__file__).parents[2]), *sys.path]
             boot = _BOOT.format(path=paths, channel=there.fileno(), complaints=complaints)
@@ -123,9 +119,7 @@ class ImageProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
             self._by_itself = self._process.poll() is not None
-            self._shut_down()
-            if self._process.returncode < 0:  # killed, so that it left its container
-                self._engine.sweep()
+            self.abandon()
             self._why = os.read(self._complaints, MESSAGE_BYTES).decode("utf-8", "replace")
             self._ended()
         if self._why:
@@ -137,25 +131,22 @@ class ImageProcess:
         code = self._process.returncode
         return ResourceUsage(code << 8 if code >= 0 else -code, self._by_itself)
 
-    def abandon(self) -> None:
-        self._shut_down()
-        if self._process.returncode < 0:
-            self._engine.sweep()
-
     def close(self) -> None:
         if self.channel.fileno() >= 0:
             self.channel.close()
             os.close(self.logs["stderr"])
             os.close(self._complaints)
 
-    def _shut_down(self) -> None:
+    def abandon(self) -> None:
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:  # the engine hangs; ``Engine.sweep`` finds the container by its label
-            self._process.send_signal(signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
+        if self._process.returncode < 0:  # killed, so that it left its container
+            self._engine.sweep()
 
 
 class ImageStore:

@@ -56,10 +56,6 @@ class ControlGroup:
             self._path.rmdir()
             raise
 
-    def entered(self) -> None:
-        """Close this process's descriptor after the request that carries it was sent."""
-        os.close(self.members)
-
     def cpu_s(self) -> float:
         """Return the CPU time of all processes that were in the group, in seconds; 0 if the kernel does not say."""
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -71,15 +67,11 @@ class ControlGroup:
         with contextlib.suppress(OSError):
             _set(self._path / "cgroup.kill", 1)
         deadline = time.monotonic() + _REMOVE_S
-        while time.monotonic() < deadline:
-            try:
+        while self._path.exists() and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # the kernel has not yet released the last process
                 self._path.rmdir()
-            except FileNotFoundError:
                 return
-            except OSError:  # the kernel has not yet released the last process
-                time.sleep(0.001)
-            else:
-                return
+            time.sleep(0.001)
 
 
 def _set(path: Path, value: int) -> None:

@@ -7,9 +7,11 @@ candidate read one folder. The worker therefore writes a folder once for all can
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from evaluators.local_folders import make_temporary_folder
 from speciate.domain.data_files import bytes_of
@@ -41,15 +43,15 @@ class ProblemFolders:
                 _fill(folder, files)
         return folder
 
-    def own(self, files: dict[str, str]) -> Path:
-        """Return a new folder with these files, which the caller removes with ``drop``."""
-        folder = Path(tempfile.mkdtemp(dir=self.root))
-        folder.rmdir()
+    @contextmanager
+    def own(self, files: dict[str, str]) -> Iterator[Path]:
+        """Provide a new folder with these files and remove it at the end of the block."""
+        folder = self.root / uuid4().hex
         _fill(folder, files)
-        return folder
-
-    def drop(self, folder: Path) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from evaluators.contained.proc import ENDED_TIMES, THREADS, TICKS, TIMES, ProcFolder
@@ -27,7 +28,9 @@ class SchedulingDelay:
     ) -> None:
         self._pid, self._root, self.cores, self._group_s = pid, supervisor, cores, group_s
         # Kept open: some evaluations read it a thousand times.
-        self._fd = _open(f"/proc/{pid}/schedstat") if pid else None
+        self._fd: int | None = None
+        with suppress(OSError):
+            self._fd = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY) if pid else None
         self._known = self._fd is not None
         self._own_s = self.own_ran_s = 0.0
 
@@ -90,10 +93,3 @@ def _delay_s(place: str) -> float:
 def _ran_s(pid: str) -> float:
     fields = _PROC.stat(pid)
     return sum(map(int, fields[TIMES] + fields[ENDED_TIMES])) / TICKS
-
-
-def _open(path: str) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return None

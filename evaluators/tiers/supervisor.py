@@ -154,13 +154,13 @@ class ContainedProcess:
             channel = theirs.enter_context(there)
             with contextlib.suppress(OSError):  # older kernels drop descriptors that the reader has no room for
                 here.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
-            (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
+            (out, their_out), (err, their_err) = pipe(undo, theirs), pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [their_out, their_err, channel.fileno()]  # the supervisor receives them as 1, 2 and 3
             if (parent := delegated()) is not None:
                 self._group = ControlGroup(parent, supervisor.needs)
                 undo.callback(self._group.remove)
-                theirs.callback(self._group.entered)
+                theirs.callback(os.close, self._group.members)
                 fds.append(self._group.members)
             supervisor.send(fds)
             undo.pop_all()
@@ -280,7 +280,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
     )
 
 
-def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+def pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
     here, there = os.pipe()
     ours.callback(os.close, here)
     theirs.callback(os.close, there)

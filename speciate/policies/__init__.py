@@ -48,12 +48,7 @@ def asks_singly(policy: Policy) -> bool:
 
 
 def build_client(policy: Policy, context: ClientContext | None = None) -> PolicyClient:
-    """Return the client of a policy, without contacting anything.
-
-    Raises:
-        InvalidInputError: The kind or codec is unknown, an option is invalid, or the kind needs a field that is
-            missing; the message lists what is valid.
-    """
+    """Return the client of a policy without contacting anything; ``InvalidInputError`` lists what is valid."""
     from speciate.policies.kind import STANDALONE
     from speciate.prompts.codecs import codec_of
 

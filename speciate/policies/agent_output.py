@@ -52,10 +52,7 @@ def read_output(printed: str) -> AgentOutput:
 
 
 def _events(printed: str) -> list[dict[str, Any]]:
-    """Return the objects of an output in JSON: one, an array, or one on each line; lines of another form are left out.
-
-    An output may be truncated, and begin with a warning.
-    """
+    """Return the objects of an output in JSON: one, an array, or one on each line beside lines of another form."""
     whole = _parsed(printed)
     values = whole if isinstance(whole, list) else [whole]
     if whole is None:

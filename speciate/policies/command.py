@@ -114,11 +114,7 @@ class CommandPolicy:
         return request.n * (prompt_tokens(request.prompt) + _OVERHEAD_TOKENS + longest)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order; they run concurrently.
-
-        Raises:
-            PolicyUnavailableError: The program cannot be started, is not allowed, or says that a limit is reached.
-        """
+        """Answer every request, in order; they run concurrently. Raises ``PolicyUnavailableError``."""
         split = [one_each(request) for request in requests]
         single = [one for each in split for one in each]
         stop = threading.Event()
@@ -159,10 +155,8 @@ class CommandPolicy:
                 " there with their rights and outside the sandbox.",
             )
         if (path := shutil.which(self._command[0])) is None:
-            raise self._unavailable(
-                f"there is no program {self._command[0]!r} on this machine",
-                "Install it, or correct the command or PATH.",
-            )
+            missing = f"there is no program {self._command[0]!r} on this machine"
+            raise self._unavailable(missing, "Install it, or correct the command or PATH.")
         return str(Path(path).absolute())
 
     def _version(self, path: str) -> str | None:
@@ -182,13 +176,11 @@ class CommandPolicy:
         started = time.monotonic()
         try:
             with TemporaryDirectory(prefix="speciate-agent-", ignore_cleanup_errors=True) as name:
-                folder = Workspace(Path(name), request)
+                folder, options = Workspace(Path(name), request), self._options
                 result = run_command(
                     [self._located(), *self._command[1:]],
                     self._environment(str(folder.temporary)),
-                    CommandLimits(
-                        self._policy.timeout_s, self._options.max_output_bytes, self._options.max_folder_bytes
-                    ),
+                    CommandLimits(self._policy.timeout_s, options.max_output_bytes, options.max_folder_bytes),
                     directory=folder.path,
                     folder=folder.root,
                     text=f"{request.prompt.text()}\n\n{folder.note()}",
@@ -226,11 +218,7 @@ class CommandPolicy:
         return replace(result, completions=(completion,))
 
     def _measured(self, request: SampleRequest, output: AgentOutput) -> SampleResult:
-        """Return the output with the reported tokens, or a bound of them.
-
-        An agent may take any number of tokens; those beyond the ceiling are reserved now, as far as the budget holds
-        them.
-        """
+        """Return the output with its tokens, or a bound; those beyond the ceiling are reserved if the budget allows."""
         ceiling, reported = self.token_ceiling(request), output.prompt is not None
         prompt = output.prompt if output.prompt is not None else prompt_tokens(request.prompt)
         completion = output.completion if output.completion is not None else token_bound(output.text)
@@ -242,12 +230,9 @@ class CommandPolicy:
         return SampleResult((Completion(output.text, completion),), prompt, 0.0, estimated, output.cost)
 
     def _environment(self, temporary: str) -> dict[str, str]:
-        passed = {
-            name: value
-            for name, value in os.environ.items()
-            if _PASSED.fullmatch(name) or name in self._context.variables
-        }
-        return {**passed, "TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
+        passed = [name for name in os.environ if _PASSED.fullmatch(name) or name in self._context.variables]
+        own = {"TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
+        return {name: os.environ[name] for name in passed} | own
 
     def _unavailable(self, message: str, remedy: str | None = None) -> PolicyUnavailableError:
         return PolicyUnavailableError(f"policy {self._policy.slug!r}: {message.rstrip('.')}.", remedy=remedy)
@@ -326,9 +311,5 @@ def _text_of(folder: Path, name: str) -> str | None:
         return None
 
 
-KIND: Final = PolicyKind(
-    CommandPolicy,
-    CommandOptions,
-    "a program on this machine that reads prompts, such as a coding agent",
-    fields=PROMPTS,
-)
+_SUMMARY: Final = "a program on this machine that reads prompts, such as a coding agent"
+KIND: Final = PolicyKind(CommandPolicy, CommandOptions, _SUMMARY, fields=PROMPTS)

@@ -40,10 +40,7 @@ class EndpointCheck:
     def run(self) -> WeightsIdentity:
         """Return the identity of the served model; load the policy's adapter if its path is known.
 
-        Raises:
-            EndpointMismatchError: The endpoint does not serve the policy as registered.
-            TransientError: The endpoint says that it is unhealthy.
-            MalformedResponseError: Its response is no list of models; that may be temporary.
+        Raises ``EndpointMismatchError``, ``TransientError`` or ``MalformedResponseError``; the last may be temporary.
         """
         status, _ = self._endpoint.query("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
@@ -129,9 +126,8 @@ class EndpointCheck:
 def _names(cards: Sequence[ModelCard], wanted: str) -> str:
     """Return the first names in a list of models, those near the wanted one before all others."""
     ids = [card.id for card in cards]
-    return (
-        bounded(printable(", ".join([*dict.fromkeys([*nearest(wanted, ids), *ids])][:10])), _MOST_SHOWN) or "no model"
-    )
+    names = dict.fromkeys([*nearest(wanted, ids), *ids])
+    return bounded(printable(", ".join([*names][:10])), _MOST_SHOWN) or "no model"
 
 
 def adapter_name(slug: str, digest: str | None) -> str:
@@ -144,11 +140,7 @@ def adapter_name(slug: str, digest: str | None) -> str:
 
 
 def load_adapter(name: str, path: str, cards: Sequence[ModelCard], send: Send) -> None:
-    """Load an adapter; first unload idle adapters that we loaded if the server has no free slot.
-
-    Raises:
-        EndpointMismatchError: The server does not load adapters, or not this one; the message says why.
-    """
+    """Load an adapter, unloading idle ones of ours if there is no free slot; raises ``EndpointMismatchError``."""
     _free_slot(cards, send)
     status, body = send("POST", "load_lora_adapter", {"lora_name": name, "lora_path": path})
     answer = error_message(body)

@@ -46,16 +46,8 @@ _CORRECT: Final = "Correct the policy's model, prompt format, sampling or option
 
 _MAX_MESSAGE: Final = 300
 _TRANSIENT: Final = frozenset({408, 409, 429})
-_BAD_REQUEST: Final = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.FORBIDDEN,  # moderation
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS,
-    }
-)
-"""Statuses with which endpoints refuse what a request holds."""
+_BAD_REQUEST: Final = frozenset({400, 403, 413, 422, 451})
+"""Statuses with which endpoints refuse what a request holds; 403 is moderation."""
 _ERROR_BODY_BYTES: Final = 64 << 10
 _COMPUTING_S: Final = 0.1
 """A connection that breaks sooner without an answer was idle for too long, or not taken: no model has computed."""
@@ -123,11 +115,8 @@ class HttpEndpoint:
     ) -> Reply:
         """Send a request and return its response, whatever its status is.
 
-        A path with a leading slash is relative to the server, any other to the base URL.
-
-        Raises:
-            TransientError: There is no response; another attempt may get one.
-            PolicyUnavailableError: No attempt will.
+        A path with a leading slash is relative to the server, any other to the base URL. Without a response raises
+        ``TransientError``, or ``PolicyUnavailableError`` if no further attempt will get one.
         """
         timeout_s = timeout_s or self._policy.timeout_s
         began, answers = time.monotonic(), False
@@ -183,9 +172,8 @@ class HttpEndpoint:
 
     def unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         """Return the error that names the policy and its endpoint."""
-        return PolicyUnavailableError(
-            f"policy {self._policy.slug!r} at {self.place}: {message.rstrip('.')}.", remedy=remedy
-        )
+        place = f"policy {self._policy.slug!r} at {self.place}"
+        return PolicyUnavailableError(f"{place}: {message.rstrip('.')}.", remedy=remedy)
 
     def cleaned(self, text: str, limit: int = _MAX_MESSAGE) -> str:
         """Return a server's text for an error message: bounded, printable, and without the key if it repeats it."""
@@ -245,10 +233,7 @@ class HttpEndpoint:
             )
 
     def refusal(self, reply: Reply, payload: Mapping[str, Any] | None) -> Exception:
-        """Return the error for a response without an answer, by its status and its words.
-
-        It is a ``TransientError``, a ``PromptRefusedError`` or a ``PolicyUnavailableError``.
-        """
+        """Return the ``TransientError``, ``PromptRefusedError`` or ``PolicyUnavailableError`` for a response."""
         status = reply.status
         message = f"it answered {status}: {self.cleaned(error_message(reply.body)) or 'nothing'}"
         unloaded = status == HTTPStatus.NOT_FOUND and self._options.adapter_path is not None

@@ -38,16 +38,13 @@ class WeightsIdentity:
 
 
 def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:
-    """Return the identity of a served model.
-
-    Raises:
-        EndpointMismatchError: It differs from the registration; the message names the difference.
-    """
+    """Return the identity of a served model; ``EndpointMismatchError`` if it differs from the registration."""
     base = next((other for other in cards if other.id == card.parent), None)
     digest, source = _digest(policy, card)
     if digest is not None and policy.checkpoint_digest not in (None, digest):
+        origin = f"read from {card.root}" if source is DigestFrom.FILES else "as it reports"
         raise EndpointMismatchError(
-            f"{card.id} is served with weights {digest} ({_origin(card, source)}), and the registration says"
+            f"{card.id} is served with weights {digest} ({origin}), and the registration says"
             f" {policy.checkpoint_digest}",
             _REMEDY,
         )
@@ -93,10 +90,6 @@ def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | N
         return digest, DigestFrom.FILES
     declared = policy.checkpoint_digest is not None and card.id == policy.model
     return None, DigestFrom.DECLARED if declared else None
-
-
-def _origin(card: ModelCard, source: DigestFrom | None) -> str:
-    return f"read from {card.root}" if source is DigestFrom.FILES else "as it reports"
 
 
 def _of_folder(root: str) -> str | None:

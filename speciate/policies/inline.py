@@ -58,11 +58,8 @@ class _Source(NamedTuple):
 def inline_policy(model: str) -> Policy:
     """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME`` with the defaults of its provider.
 
-    Without ``NAME`` it contacts the server, for its only model.
-
-    Raises:
-        InvalidInputError: The text is of another form, or the provider is unknown or needs a key.
-        PolicyUnavailableError: The server of an unnamed model does not answer.
+    Without ``NAME`` it contacts the server, for its only model. Raises ``InvalidInputError`` or
+    ``PolicyUnavailableError``.
     """
     source = _source(model)
     name = source.model or _only_model(source)
@@ -75,8 +72,7 @@ def inline_policy(model: str) -> Policy:
 def agent_policy(command: str) -> Policy:
     """Return the policy of a command that reads prompts on standard input, such as ``claude -p`` or ``codex exec``.
 
-    Paths of existing files become absolute, since the command runs in other folders. Known agents get the arguments
-    with which they report tokens.
+    Paths of existing files become absolute, since the command runs in other folders.
     """
     from speciate.policies.command import split_command
 
@@ -106,11 +102,8 @@ def agent_policy(command: str) -> Policy:
 def register(registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = ()) -> dict[str, float]:
     """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
 
-    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used.
-
-    Raises:
-        InvalidInputError: As for ``inline_policy``, or a model is repeated.
-        PolicyUnavailableError: A server does not answer, or does not serve the model; the message lists what it does.
+    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used. Raises
+    as ``inline_policy``.
     """
     weights: dict[str, float] = {}
     for text in models:

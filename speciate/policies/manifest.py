@@ -67,12 +67,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint.
-
-    Raises:
-        NotFoundError: There is no manifest.
-        InvalidInputError: The file is not a manifest; the message says what is wrong.
-    """
+    """Return the manifest of a checkpoint; ``NotFoundError`` or ``InvalidInputError`` if there is none."""
     path = folder / MANIFEST
     try:
         if path.exists() and not path.is_file():  # a named pipe would wait for its writer
@@ -105,6 +100,7 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
 
 
 def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None) -> Policy:
+    longest = manifest.max_tokens * manifest.answers_per_rollout
     what = f"to change answers to task {manifest.task}" if manifest.is_mutator else f"on task {manifest.task}"
     return Policy(
         slug=slug,
@@ -120,9 +116,7 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,
         prompt_style=manifest.prompt_style,
-        sampling=Sampling(
-            temperature=1.0, max_tokens=manifest.max_tokens * manifest.answers_per_rollout, logprobs=True
-        ),
+        sampling=Sampling(temperature=1.0, max_tokens=longest, logprobs=True),
     )
 
 
@@ -137,11 +131,7 @@ def _training(manifest: Manifest) -> Training:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits; for shards, that of their digests.
-
-    Raises:
-        NotFoundError: The folder holds no weights.
-    """
+    """Return the SHA-256 of a checkpoint's weights, or of its shards' digests; ``NotFoundError`` without weights."""
     for name in WEIGHTS:
         if (path := folder / name).is_file():
             return _sha256(path)

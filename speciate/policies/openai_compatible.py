@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class _SampleCall:
             self.billed += billed
 
 
-class OpenAICompatible:
+class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
     """Client of a policy behind an HTTP endpoint. Threads may share one instance."""
 
     def __init__(
@@ -74,9 +75,6 @@ class OpenAICompatible:
         self._checking = threading.Lock()
         self._check_due_at = 0.0 if self._pinned else math.inf
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -90,11 +88,7 @@ class OpenAICompatible:
         return prompts * ceilings.prompt + turns * ceilings.completion + again
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order; they run concurrently.
-
-        Raises:
-            PolicyUnavailableError: The endpoint refused a request, or returned no valid answer within the retries.
-        """
+        """Answer every request, in order; they run concurrently. Raises ``PolicyUnavailableError``."""
         call = _SampleCall()
         return sample_sets(self._policy, requests, lambda each: self._round(each, call))
 
@@ -251,13 +245,11 @@ class OpenAICompatible:
             raise self._malformed(error, BROKEN if reply.is_stream else OTHER_SERVICE) from None
         except EndpointMismatchError as error:
             raise self._mismatch(error) from None
-        completions = tuple(
-            replace(each, text=self._endpoint.cleaned(each.text, _MOST_REFUSAL))
-            if each.finish_reason == REFUSED
-            else each
-            for each in result.completions
-        )
-        return replace(result, completions=completions)
+        completions = list(result.completions)
+        for i, each in enumerate(completions):
+            if each.finish_reason == REFUSED:
+                completions[i] = replace(each, text=self._endpoint.cleaned(each.text, _MOST_REFUSAL))
+        return replace(result, completions=tuple(completions))
 
     def _billed(self, reply: Reply, ceilings: TokenCeilings) -> Billed:
         """Return what a response without an answer cost."""

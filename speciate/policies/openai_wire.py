@@ -154,12 +154,8 @@ def read_answer(
 
     A choice without text is a completion without an answer; it does not spoil the other choices. Tokens are those that
     the endpoint reports, at most the ceiling. If it reports none, every byte counts as a token up to the ceiling, so
-    that a budget holds whatever the endpoint reports.
-
-    Raises:
-        MalformedResponseError: The body is not a completion.
-        ErrorInResponseError: It states an error instead.
-        EndpointMismatchError: It states the SHA-256 of other weights than the registered ones.
+    that a budget holds whatever the endpoint reports. Raises ``MalformedResponseError``, ``ErrorInResponseError``, or
+    ``EndpointMismatchError`` if the response states the SHA-256 of other weights than the registered ones.
     """
     data = _response(reply)
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)

@@ -59,8 +59,5 @@ class Polisher(LocalClient):
 
 
 KIND: Final = PolicyKind(
-    Polisher,
-    PolishOptions,
-    "a numerical optimizer of the numbers in programs, without a model",
-    fields=ANSWERS,
+    Polisher, PolishOptions, "a numerical optimizer of the numbers in programs, without a model", fields=ANSWERS
 )

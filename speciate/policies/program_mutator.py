@@ -43,8 +43,5 @@ class ProgramMutator(LocalClient):
 
 
 KIND: Final = PolicyKind(
-    ProgramMutator,
-    ProgramMutatorOptions,
-    "random edits of programs, without a model and an endpoint",
-    fields=ANSWERS,
+    ProgramMutator, ProgramMutatorOptions, "random edits of programs, without a model and an endpoint", fields=ANSWERS
 )

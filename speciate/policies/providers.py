@@ -147,11 +147,7 @@ def preset_fields(
 
 
 def environment_key(provider: Provider, name: str, remedy: str = "") -> str | None:
-    """Return the key in the provider's variable, or in the file that ``…_FILE`` names.
-
-    Raises:
-        InvalidInputError: A hosted provider has no key; ``remedy`` says how else to give it.
-    """
+    """Return the key in the provider's variable or ``…_FILE``; ``InvalidInputError`` if a hosted one has none."""
     if (variable := provider.key_variable) is None:
         return None
     key = (secret_of(variable) or "").strip()

@@ -18,20 +18,9 @@ from speciate.domain.values import Value, merged
 from speciate.ports.policy import SampleRequest, SampleResult
 
 RequestField = Literal[
-    "n",
-    "seed",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "logprobs",
-    "stream",
-    "stream_options",
-    "reasoning_effort",
-    "return_token_ids",
-    "stop",
-    "add_generation_prompt",
-    "continue_final_message",
-]
+    "n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "stream", "stream_options", "reasoning_effort",
+    "return_token_ids", "stop", "add_generation_prompt", "continue_final_message",
+]  # fmt: skip
 """Fields of a request that a policy may rename or omit."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$", max_length=100)]

@@ -21,11 +21,7 @@ def is_stream(content_type: str, body: bytes) -> bool:
 
 
 def joined_stream(body: bytes) -> dict[str, Any]:
-    """Return the response whose chunks a stream holds. A stream may end without ``[DONE]``.
-
-    Raises:
-        ValueError: An event is no JSON object.
-    """
+    """Return the response whose chunks a stream holds; it may end without ``[DONE]``."""
     whole: dict[str, Any] = {}
     choices: dict[int, _Choice] = {}
     for event in _events(body):
@@ -101,9 +97,8 @@ class _Choice:
 
     def _add_text(self, name: str, text: object) -> None:
         if isinstance(text, list):  # parts, as of some models that reason
-            text = "".join(
-                part["text"] for part in text if isinstance(part, dict) and isinstance(part.get("text"), str)
-            )
+            texts = [part.get("text") for part in text if isinstance(part, dict)]
+            text = "".join(each for each in texts if isinstance(each, str))
         if isinstance(text, str):
             self._texts.setdefault(name, []).append(text)
 

@@ -80,9 +80,8 @@ def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
     total_prompt = _first(reported, "prompt_tokens", "input_tokens")
     written = _first(reported, "completion_tokens", "output_tokens")
     if total_prompt is not None and "prompt_tokens" not in reported:
-        total_prompt += sum(
-            read_tokens(reported.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read")
-        )
+        cached = (read_tokens(reported.get(f"cache_{kind}_input_tokens")) for kind in ("creation", "read"))
+        total_prompt += sum(tokens or 0 for tokens in cached)
     if not total_prompt and not written:  # zeros of a gateway that does not know
         return Usage()
     prompt = None if total_prompt is None else min(total_prompt, ceilings.prompt)

@@ -62,11 +62,9 @@ class Verification:
 
     @property
     def said(self) -> str:
-        sampled, _ = self.verdict.value
-        return (
-            f"{sampled} ({max(self.trained):.3f} nats per token from the trained weights, {max(self.base):.3f} from the"
-            " base)"
-        )
+        trained, base = max(self.trained), max(self.base)
+        distance = f"{trained:.3f} nats per token from the trained weights, {base:.3f} from the base"
+        return f"{self.verdict.value[0]} ({distance})"
 
 
 Ask = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]

@@ -173,8 +173,9 @@ def _result(problem: Problem, parent: Individual) -> str:
     if parent.rewards is None:
         return ""
     secret = secret_objectives(problem)
+    wish = {Direction.MINIMIZE: "lower", Direction.MAXIMIZE: "higher"}
     objectives = [
-        f"{objective.name} = {short_number(value)} ({_wish(objective.direction)} is better)"
+        f"{objective.name} = {short_number(value)} ({wish[objective.direction]} is better)"
         for objective, value in zip(problem.objectives, parent.rewards, strict=True)
         if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
     ]
@@ -187,10 +188,6 @@ def _examples(problem: Problem) -> str:
     return "\n".join(["Examples:", *(bounded(call, _MOST_CALL_CHARS) for call in calls)]) if calls else ""
 
 
-def _wish(direction: Direction) -> str:
-    return "lower" if direction is Direction.MINIMIZE else "higher"
-
-
 def _form(problem: Problem, code: str, policy: Policy, line: str) -> str:
     """Return the form of the answer; the functions keep their names, by which the evaluator calls them."""
     if policy.answers_per_rollout > 1 and line:
@@ -198,10 +195,8 @@ def _form(problem: Problem, code: str, policy: Policy, line: str) -> str:
     names = sorted(defined_names(code))[:_MOST_NAMES] or [problem.entry_point]
     goal = f"that defines {' and '.join(names)}"
     if policy.answers_per_rollout > 1:
-        return (
-            f"Give {policy.answers_per_rollout} different programs, each {goal}, each in a ```python block, separated"
-            " by a line with only ---."
-        )
+        programs = f"{policy.answers_per_rollout} different programs, each {goal}"
+        return f"Give {programs}, each in a ```python block, separated by a line with only ---."
     return f"Write the complete new code {goal}, in one ```python block."
 
 

@@ -126,9 +126,8 @@ def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) ->
     text = base
     for number, edit in enumerate(edits, start=1):
         if not edit.complete:
-            return rejected(
-                Reason.DIFF_MALFORMED, f"SEARCH/REPLACE block {number} has no ======= or no >>>>>>> REPLACE"
-            )
+            wrong = f"SEARCH/REPLACE block {number} has no ======= or no >>>>>>> REPLACE"
+            return rejected(Reason.DIFF_MALFORMED, wrong)
         outcome = (apply or apply_edit)(text, edit, number)
         if isinstance(outcome, Failure):
             return outcome
@@ -139,9 +138,8 @@ def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) ->
 def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
     """Return the text with one complete edit applied, or the failure, which calls it block ``number``."""
     if not any(line.strip() for line in edit.search):
-        return rejected(
-            Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: SEARCH is empty: it must quote lines of the program"
-        )
+        wrong = f"block {number}: SEARCH is empty: it must quote lines of the program"
+        return rejected(Reason.DIFF_SEARCH_NOT_FOUND, wrong)
     lines = text.split("\n")
     unit = _unit(lines)
     alien = _strange(edit.replace, unit) and not _strange(lines, unit)
@@ -151,9 +149,8 @@ def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
         places = _allowed(text, [change.start for change in changes], len(edit.search))
         if len(places) > 1:
             numbers = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
-            return rejected(
-                Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {numbers}: quote more lines around it"
-            )
+            wrong = f"block {number}: SEARCH fits at lines {numbers}: quote more lines around it"
+            return rejected(Reason.DIFF_AMBIGUOUS, wrong)
         if places:
             change = next(change for change in changes if change.start == places[0])
             return "\n".join([*lines[: change.start], *change.lines, *lines[change.end :]])
@@ -182,12 +179,9 @@ def _without_trailing_blanks(lines: Sequence[str], edit: Edit) -> list[_Change]:
 def _reindented(lines: Sequence[str], edit: Edit) -> list[_Change]:
     search, changed = _without_blank_ends(edit.search), _without_blank_ends(edit.replace)
     unit = _unit(lines)
-    changes = []
-    for place in _places(lines, search, str.strip):
-        indented = _indented(lines[place : place + len(search)], search, changed, unit)
-        if indented is not None:
-            changes.append(_Change(place, place + len(search), indented))
-    return changes
+    spans = [(place, place + len(search)) for place in _places(lines, search, str.strip)]
+    indented = [(start, end, _indented(lines[start:end], search, changed, unit)) for start, end in spans]
+    return [_Change(start, end, text) for start, end, text in indented if text is not None]
 
 
 def _without_blank_lines(lines: Sequence[str], edit: Edit) -> list[_Change]:
@@ -339,6 +333,5 @@ def _closest(own: Sequence[str], searched: str, number: int) -> str:
     if not close:
         return f"block {number}: no line of the program is like the first line of SEARCH: {searched}"
     quoted = "\n".join(f"  line {stripped.index(line) + 1}: {line}" for line in dict.fromkeys(close))
-    return (
-        f"block {number}: SEARCH is not in the program. Its first line is: {searched}\nThe closest lines are:\n{quoted}"
-    )
+    head = f"block {number}: SEARCH is not in the program. Its first line is: {searched}"
+    return f"{head}\nThe closest lines are:\n{quoted}"

@@ -74,9 +74,8 @@ def find_blocks(text: str) -> tuple[Block, ...]:
         word = _marker(line, number)
         if word == "START":
             if opened is not None:
-                raise MarkerError(
-                    f"EVOLVE-BLOCK-START inside the block that line {opened} opened: blocks do not nest", number
-                )
+                nested = f"EVOLVE-BLOCK-START inside the block that line {opened} opened: blocks do not nest"
+                raise MarkerError(nested, number)
             opened = number
         elif word == "END":
             if opened is None:

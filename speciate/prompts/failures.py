@@ -71,7 +71,8 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     message = detail[frames[-1].end() :].strip() if frames else ""
     if not message:
         return Cause(detail.strip())
-    own = [frame for frame in frames if _is_own(frame[1], problem)]
+    others = {EVALUATOR, *problem.files}
+    own = [frame for frame in frames if not _LIBRARY.search(frame[1]) and frame[1].rpartition("/")[2] not in others]
     if not own:
         return Cause(message)
     blocks = () if problem.many_files else blocks_or_none(program)
@@ -101,9 +102,8 @@ def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tup
             key = _NUMBER.sub("0", line)
             counts[key] += 1
             newest.setdefault(key, line)
-    return tuple(
-        f"{count} of the last {len(failures)} programs: {newest[key]}" for key, count in counts.most_common(SHOWN)
-    )
+    frequent = counts.most_common(SHOWN)
+    return tuple(f"{count} of the last {len(failures)} programs: {newest[key]}" for key, count in frequent)
 
 
 def lines_text(lines: Sequence[str]) -> str:
@@ -118,8 +118,3 @@ def headline(failure: Failure, problem: Problem, *, placed: bool = True) -> str:
     reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
     head = line if line and (cause.where or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
     return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place if placed else "")))
-
-
-def _is_own(file: str, problem: Problem) -> bool:
-    name = file.rpartition("/")[2]
-    return not _LIBRARY.search(file) and name not in {EVALUATOR, *problem.files}

@@ -55,7 +55,5 @@ def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
 def _count(answers: int) -> str:
     if answers == 1:
         return ""
-    return (
-        f"Give {answers} answers that differ in approach and strengths, not only in wording. "
-        "Separate two answers by a line with only ---."
-    )
+    differ = f"Give {answers} answers that differ in approach and strengths, not only in wording."
+    return f"{differ} Separate two answers by a line with only ---."

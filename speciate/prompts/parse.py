@@ -19,14 +19,7 @@ from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
-from speciate.prompts.diff import (
-    MARK,
-    apply_edit,
-    apply_edits,
-    is_unified_diff,
-    read_edits,
-    tolerating_fences,
-)
+from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
 from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections

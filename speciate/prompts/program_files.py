@@ -70,9 +70,8 @@ def keep_files_protected(base: str, program: str) -> Kept | Failure:
     for name, section in before.items():
         # A file without EVOLVE-BLOCKs stays as it is.
         changed = "a file without EVOLVE-BLOCKs must not change" if after[name].rstrip() != section.rstrip() else ""
-        outcome = (
-            keep_protected(section, after[name], alone=False) if blocks_or_none(section) else Kept(section, changed)
-        )
+        blocks = blocks_or_none(section)
+        outcome = keep_protected(section, after[name], alone=False) if blocks else Kept(section, changed)
         if isinstance(outcome, Failure):
             return rejected(Reason.PROTECTED_REGION_CHANGED, f"{name}: {outcome.detail}")
         sections[name] = outcome.text

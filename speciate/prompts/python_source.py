@@ -182,7 +182,7 @@ def _is_stub(node: ast.AST) -> bool:
     """Return True for a function without content: only ``...``, ``pass``, a text, or ``NotImplementedError``."""
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and all(
         isinstance(each, ast.Pass)
-        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        or is_text(each)
         or (isinstance(each, ast.Raise) and "NotImplementedError" in ast.dump(each))
         for each in node.body
     )
@@ -209,8 +209,7 @@ def complete_part(text: str, needed: frozenset[str]) -> str | None:
     starts = [i for i, line in enumerate(lines) if line[:1] and not line[0].isspace() and line[0] not in _CLOSING]
     for end in starts[: -_MOST_CUTS - 1 : -1]:
         part = "\n".join(lines[:end]).rstrip() + "\n"
-        names = defined_names(part)
-        if names:
+        if names := defined_names(part):
             return part if needed <= names else None
     return None
 

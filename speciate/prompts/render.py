@@ -96,9 +96,8 @@ def missing_text(problem: Problem, member: Individual) -> str:
     ]
     for first in unmet[:1]:
         lacking = (*problem.ranking.missing(first, rewards), *problem.ranking.violations(rewards))
-        public = dict.fromkeys(
-            f"{e.name} {e.sign} {short_number(e.limit, 12)}" for e in lacking if e.name not in secret
-        )
+        shown = [each for each in lacking if each.name not in secret]
+        public = dict.fromkeys(f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in shown)
         rest = f"what is {_NOT_SHOWN}" if problem.rules[first].uses & secret else problem.targets[first].rule
         others = f", {_listed(problem, unmet[1:])}" if unmet[1:] else ""
         lines.append(f"Unmet: {problem.targets[first].name} (missing: {'; '.join(public) or rest}){others}.")
@@ -223,9 +222,8 @@ def _confirmations(problem: Problem) -> str:
     if not problem.confirmations:
         return ""
     again = "a second evaluation" if problem.confirmations == 1 else f"all {problem.confirmations} repeated evaluations"
-    steady = (
-        "" if problem.kind is ProblemKind.DATA else ": fix your random seeds; rely neither on luck nor an idle machine"
-    )
+    advice = ": fix your random seeds; rely neither on luck nor an idle machine"
+    steady = "" if problem.kind is ProblemKind.DATA else advice
     return f"A target counts only if {again} with another seed confirm{'s' * (problem.confirmations == 1)} it{steady}."
 
 

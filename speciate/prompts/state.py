@@ -66,9 +66,8 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> 
         lines.append(f"Evaluations left: {state.left}.")
     if problem.carry is not None and state.best is not None and (output := state.best.artifacts.get(OUTPUT)):
         # So that the form is known; a backtick would end the quotation.
-        lines.append(
-            f"data/{BEST_FILE} begins with `{printable(' '.join(output.split())).replace('`', '')[:_HEAD_CHARS]}`."
-        )
+        head = printable(" ".join(output.split())).replace("`", "")[:_HEAD_CHARS]
+        lines.append(f"data/{BEST_FILE} begins with `{head}`.")
     return " ".join(lines)
 
 
@@ -87,9 +86,8 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
     Of one that only repeats the rewards of another attempt or the ``best`` candidate, as with its output, name that.
     """
-    rewards = {
-        each.number: each.rewards for each in (best, *(attempt.child for attempt in attempts)) if each is not None
-    }
+    members = [*([best] if best else []), *(attempt.child for attempt in attempts)]
+    rewards = {each.number: each.rewards for each in members}
     firsts = {rounded(r).tobytes(): number for number, r in sorted(rewards.items(), reverse=True) if r is not None}
     lines = ((each, _change(problem, each), _outcome(problem, each, firsts)) for each in attempts)
     return tuple(f"#{each.child.number} {change}: {outcome}" for each, change, outcome in lines)

@@ -76,15 +76,11 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
     mistakes = ((line, _placeholder_mistake(name, text, placeholder, line)) for placeholder, line in placeholders)
     field_errors = [FieldError(mistake, where, line=line) for line, mistake in mistakes if mistake]
     present = {placeholder for placeholder, _ in placeholders}
-    field_errors += [
-        FieldError(f"${missing} is missing", where, line=1)
-        for missing in REQUIRED.get(name, ())
-        if missing not in present
-    ]
+    lacking = [placeholder for placeholder in REQUIRED.get(name, ()) if placeholder not in present]
+    field_errors += [FieldError(f"${placeholder} is missing", where, line=1) for placeholder in lacking]
     if name not in REQUIRED and not requests(text, {"candidate": "program", "failure": "error"}):
-        field_errors.append(
-            FieldError("has no request without $others and $target: expected at least one, one per line", where, line=1)
-        )
+        missing = "has no request without $others and $target: expected at least one, one per line"
+        field_errors.append(FieldError(missing, where, line=1))
     return field_errors
 
 

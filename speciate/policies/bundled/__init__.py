@@ -15,6 +15,3 @@ def checkpoints() -> dict[str, Path]:
 def bundled_policies() -> list[Policy]:
     """Return the registrations of the checkpoints, as served by the inference server beside the service."""
     return [policy_of(folder, name) for name, folder in checkpoints().items()]
-
-
-__all__ = ["bundled_policies", "checkpoints"]

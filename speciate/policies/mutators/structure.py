@@ -13,15 +13,8 @@ from speciate.policies.mutators.source import Expression, Source, SourceEdit, Sp
 T = TypeVar("T")
 
 _WRAPPERS = (
-    b"abs(%s)",
-    b"max(%s, %s)",
-    b"min(%s, %s)",
-    b"(%s + %s)",
-    b"(%s - %s)",
-    b"(%s * %s)",
-    b"(%s * 2)",
-    b"(%s / 2)",
-)
+    b"abs(%s)", b"max(%s, %s)", b"min(%s, %s)", b"(%s + %s)", b"(%s - %s)", b"(%s * %s)", b"(%s * 2)", b"(%s / 2)",
+)  # fmt: skip
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:

@@ -35,7 +35,6 @@ def page(report: Report) -> str:
 
 
 def _with_whole_intervals(text: str) -> Markup:
-    """Return a cell whose intervals are not broken into lines."""
     return Markup(_INTERVAL.sub(r'<span class="whole">\g<0></span>', str(escape(text))))  # noqa: S704 - escaped
 
 

@@ -103,10 +103,9 @@ def _design(design: Design) -> Section:
     declared = design.declared
     tokens = "" if declared.budget.tokens is None else f" and {declared.budget.tokens:,} tokens"
     tokens += "" if declared.budget.dollars is None else f" and ${declared.budget.dollars:,.2f}"
-    rule = {
-        "fixed": "fixed: tests when every planned run has ended, not before",
-        "e_process": "e-process: ends when every comparison is decided; valid at any time",
-    }[declared.stopping.value]
+    rule = "fixed: tests when every planned run has ended, not before"
+    if declared.stopping is StoppingRule.E_PROCESS:
+        rule = "e-process: ends when every comparison is decided; valid at any time"
     counts = (design.planned, design.ended, design.missing, design.pending)
     runs = "{:,} planned, {:,} completed, {:,} missing, {:,} pending".format(*counts)
     rows = [
@@ -134,10 +133,9 @@ def _design(design: Design) -> Section:
 
 def _problems(design: Design) -> Section:
     rows = tuple(
-        (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}",
-         _mark(p))
+        (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}", _mark(p))
         for p in design.problems
-    )  # fmt: skip
+    )
     return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
 
 

@@ -44,11 +44,7 @@ def make_standings(
         planned=results.state.size,
         standings=standings(schedule, results, resamples),
         comparisons=compare(schedule, amendments, results, resamples, schedule.declared.comparisons),
-        nulls=tuple(
-            null
-            for pair in schedule.declared.nulls
-            for null in compare(schedule, amendments, results, resamples, [pair])
-        ),
+        nulls=tuple(compare(schedule, amendments, results, resamples, [pair])[0] for pair in schedule.declared.nulls),
         methods=compare_groups(schedule, amendments, results),
     )
 
@@ -160,12 +156,10 @@ def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:
         Cost(
             entrant=entrant.name,
             runs=int(results.ended[..., i].sum()),
+            dollars=float(results.cost[..., i].sum()),
             evaluations=int(results.spent_evaluations[..., i].sum()),
             tokens=int(results.spent_tokens[..., i].sum()),
-            dollars=float(results.cost[..., i].sum()),
-            evaluated=int(results.evaluated[..., i].sum()),
-            failed=int(results.failed[..., i].sum()),
-            duplicates=int(results.duplicates[..., i].sum()),
+            **{name: int(getattr(results, name)[..., i].sum()) for name in ("evaluated", "failed", "duplicates")},
         )
         for i, entrant in enumerate(schedule.declared.entrants)
     )
@@ -177,14 +171,10 @@ def _noisy(schedule: Schedule, results: Results) -> tuple[NoisyScore, ...]:
     scores = np.where(measured, results.score, 0.0).sum(axis=1) / np.maximum(runs, 1)
     margins = np.linalg.norm(np.where(measured, results.score_margin, 0.0), axis=1) / np.maximum(runs, 1)
     return tuple(
-        NoisyScore(
-            problem=schedule.problems[p],
-            entrant=schedule.declared.entrants[e].name,
-            score=float(scores[p, e]),
-            margin=float(margins[p, e]),
-            runs=int(runs[p, e]),
-        )
-        for p, e in np.argwhere(runs)
+        NoisyScore(problem=problem, entrant=entrant.name, score=score, margin=margin, runs=count)
+        for problem, *rows in zip(schedule.problems, scores.tolist(), margins.tolist(), runs.tolist(), strict=False)
+        for entrant, score, margin, count in zip(schedule.declared.entrants, *rows, strict=True)
+        if count
     )
 
 

@@ -166,11 +166,8 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
     a, b = analysis.compared[i]
     pairs = int(paired.both.sum())
     # More seeds for problems already inspected would change bets that were made.
-    process = (
-        None
-        if analysis.extended_late and analysis.fixed
-        else evidence(schedule, results, paired, len(analysis.compared))
-    )
+    late = analysis.extended_late and analysis.fixed
+    process = None if late else evidence(schedule, results, paired, len(analysis.compared))
     bets, e_value = _wealth(process, fixed=analysis.fixed)
     table = mcnemar(*paired.reached)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]

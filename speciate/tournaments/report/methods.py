@@ -41,10 +41,8 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
         if not sentence:
             least = detectable_difference(*design, paired=paired)
             unit = "the difference between paired runs" if paired else "runs of one method"
-            sentence = (
-                f"{runs_text(*design[:2], paired=paired)} detect, with a probability of 80 %, a difference between"
-                f" methods of about {least:.2g} standard deviations of {unit}"
-            )
+            detect = f"{runs_text(*design[:2], paired=paired)} detect, with a probability of 80 %, a difference"
+            sentence = f"{detect} between methods of about {least:.2g} standard deviations of {unit}"
         sentences.append(sentence)
     return tuple(dict.fromkeys(sentences))
 
@@ -52,9 +50,8 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
 def methods_doubt(declared: Tournament) -> str:
     """Return why no comparison of methods can be decided, whatever the results; empty if one can."""
     pairs = declared.method_comparisons
-    reasons = [
-        too_few_runs(len(a.runs), len(b.runs), declared.alpha, len(pairs), paired=a.paired_with(b)) for a, b in pairs
-    ]
+    sizes = [(len(a.runs), len(b.runs), a.paired_with(b)) for a, b in pairs]
+    reasons = [too_few_runs(a, b, declared.alpha, len(pairs), paired=paired) for a, b, paired in sizes]
     return reasons[0] if reasons and all(reasons) else ""
 
 

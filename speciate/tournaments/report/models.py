@@ -172,9 +172,7 @@ class MethodComparison(ReportModel):
     """Comparison of two training methods; the training run is the unit."""
 
     a: str
-    """Method."""
     b: str
-    """Method."""
     search: str
     """How the policies of both are searched."""
     runs_a: tuple[TrainingRun, ...]

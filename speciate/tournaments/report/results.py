@@ -26,31 +26,25 @@ class Results:
     """Arrays of shape (n_problems, n_seeds, n_entrants); the last two have further axes."""
 
     state: NDArray[np.int8]
-    """``PENDING``, ``ENDED`` or ``MISSING``."""
     reached: BoolArray
     """True if the run reached the target and the claim was confirmed."""
     evaluations: FloatArray
-    """Evaluations until the target, or until the run ended."""
+    """Evaluations until the target, or until the run ended; ``tokens`` likewise."""
     tokens: FloatArray
-    """Tokens until the target, or until the run ended."""
     score: FloatArray
     """Best score of the run, higher is better; of a noisy problem the mean of its evaluations after the end."""
     spent_evaluations: FloatArray
     """Evaluations of the whole run."""
     spent_tokens: FloatArray
-    """Tokens of the whole run."""
     cost: FloatArray
     """US dollars of the whole run, by the prices of its policies."""
     evaluated: FloatArray
-    """Candidates that were scored."""
     failed: FloatArray
-    """Candidates that were not scored."""
     duplicates: FloatArray
     """Answers that repeated a program of the run."""
     diversity_all: FloatArray
-    """Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two."""
+    """Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two; ``diversity``: feasible."""
     diversity: FloatArray
-    """The same between feasible candidates."""
     hypervolume: FloatArray
     """Share of the box that the final front dominates, see ``run_summary.quality``."""
     best_by: FloatArray
@@ -119,9 +113,8 @@ class Results:
         return int(waiting.argmax()) if waiting.any() else len(waiting)
 
     def first(self, problems: int) -> Self:
-        arrays: dict[str, Any] = {
-            each.name: getattr(self, each.name)[:problems] for each in fields(self) if each.name != "reasons"
-        }
+        names = [each.name for each in fields(self) if each.name != "reasons"]
+        arrays: dict[str, Any] = {name: getattr(self, name)[:problems] for name in names}
         return replace(self, **arrays, reasons={at: why for at, why in self.reasons.items() if at[0] < problems})
 
 

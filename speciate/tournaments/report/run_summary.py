@@ -85,6 +85,7 @@ def quality(answers: Answers, at: FloatArray) -> dict[str, float | FloatArray]:
     count as the best end.
     """
     every, valid = diversity(answers.rewards, answers.valid)
+    points = answers.rewards[answers.valid]
     order = np.argsort(answers.spent, kind="stable")
     best = np.maximum.accumulate(answers.scores[order]) if len(order) else np.zeros(0)
     reached = np.searchsorted(answers.spent[order], at, side="right")
@@ -93,12 +94,8 @@ def quality(answers: Answers, at: FloatArray) -> dict[str, float | FloatArray]:
         "best_by": np.where(reached > 0, best[np.maximum(reached - 1, 0)], 0.0) if len(best) else np.zeros(len(at)),
         "diversity_all": every,
         "diversity": valid,
-        "hypervolume": _volume(answers.rewards[answers.valid]),
+        "hypervolume": float(hypervolume_curve((points + _BELOW) / (1.0 + _BELOW), [len(points)])[0]),
     }
-
-
-def _volume(points: FloatArray) -> float:
-    return float(hypervolume_curve((points + _BELOW) / (1.0 + _BELOW), [len(points)])[0])
 
 
 def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:

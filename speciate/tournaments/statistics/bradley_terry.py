@@ -57,10 +57,8 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     Newton's method on the concave log posterior with θ, η ~ N(0, prior_sd²): without a prior, a policy that won or lost
     every comparison would have no finite strength. Intervals are θ ± z·se with the larger of two standard errors: the
     model's own, and the sandwich clustered by problem, because comparisons on one problem are dependent. Sources:
-    Bradley and Terry 1952; Davidson 1970; sandwich: Liang and Zeger 1986.
-
-    ``wins`` of i over j on each problem and ``ties`` have shape (n_problems, m, m). ``prior_sd`` is in logits; a large
-    value approaches maximum likelihood.
+    Bradley and Terry 1952; Davidson 1970; sandwich: Liang and Zeger 1986. ``wins`` of i over j on each problem and
+    ``ties`` have shape (n_problems, m, m); ``prior_sd`` is in logits.
     """
     from scipy import special
 

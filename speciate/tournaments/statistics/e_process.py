@@ -58,9 +58,8 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
     Sources: de la Peña 1999, theorem 6.1 (symmetric variables); Waudby-Smith and Ramdas 2024, arXiv 2010.09686
     (betting); Robbins 1970 (mixtures).
 
-    ``differences`` (n_problems,) are A − B, one per problem, of solve rates or of −log ERT, in the order in which
-    problems were run, which must be random and drawn before the first run. ``alpha`` is the probability of ever
-    stopping if neither policy is better.
+    ``differences`` (n_problems,) are A − B, one per problem, in the order in which problems were run, which must be
+    random and drawn before the first run. ``alpha`` is the probability of ever stopping if neither policy is better.
     """
     bets = np.asarray(differences, dtype=np.float64)[:, None] * STAKES
     log_a, log_b = _log_wealth(bets), _log_wealth(-bets)

@@ -15,10 +15,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Return the probability that k of n samples, drawn without replacement, include one of the c that passed.
 
     1 − C(n − c, k) / C(n, k) = 1 − ∏_{i=n−c+1}^{n} (1 − k/i), unbiased for 1 − (1 − p)^k. Summed as logarithms, so that
-    tiny probabilities keep their precision. Source: Chen et al. 2021, arXiv 2107.03374, section 2.1.
-
-    The result has the shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems,
-    n_ks).
+    tiny probabilities keep their precision. Source: Chen et al. 2021, arXiv 2107.03374, section 2.1. The result has the
+    shape that n, c and k broadcast to.
     """
     total, passed, drawn = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (n, c, k)))
     log_missed = np.zeros(total.shape)

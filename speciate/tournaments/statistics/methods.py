@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any, Final
 
 import numpy as np
@@ -30,9 +30,8 @@ class MethodTest:
     """Comparison of two methods, each with several training runs."""
 
     rates_a: tuple[float, ...]
-    """Mean over problems of each training run of A."""
+    """Mean over problems of each training run of A; if paired, B's in the same order."""
     rates_b: tuple[float, ...]
-    """Likewise of B; if paired, in the order of ``rates_a``."""
     difference: float
     """Mean of ``rates_a`` − mean of ``rates_b``; positive if A is better."""
     low: float | None
@@ -52,13 +51,7 @@ class MethodTest:
 
 
 def compare_methods(
-    a: ArrayLike,
-    b: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    paired: bool,
-    level: float = 0.95,
-    draws: int = 20_000,
+    a: ArrayLike, b: ArrayLike, rng: np.random.Generator, *, paired: bool, level: float = 0.95, draws: int = 20_000
 ) -> MethodTest:
     """Test if two training methods differ, from several training runs of each (permutation test, two-sided).
 
@@ -73,10 +66,8 @@ def compare_methods(
     The interval is Student's over paired differences, otherwise Welch's: it assumes that means of runs are roughly
     normal, which the test does not, so at the margin the two can disagree. Decide by p.
 
-    ``a`` and ``b`` have shape (runs, problems): the success of each training run on each problem, a share or another
-    number that is better when higher. ``rng`` draws permutations if there are too many to enumerate: more than 14
-    pairs, or more than 10 runs of each. Paired, row i of both shares a training seed: the same base model, data order
-    or initial weights.
+    ``a`` and ``b`` have shape (runs, problems), higher is better. ``rng`` draws permutations if there are too many to
+    enumerate: more than 14 pairs, or more than 10 runs of each. Paired, row i of both shares a training seed.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = first.mean(axis=1), second.mean(axis=1)
@@ -116,14 +107,8 @@ def smallest_p(runs_a: int, runs_b: int, *, paired: bool) -> float:
 
 
 def runs_needed(alpha: float, comparisons: int = 1, *, paired: bool) -> int:
-    """Return the fewest training runs of each method with which a difference can be shown at all.
-
-    ``comparisons`` is the number that Holm's method adjusts for; ``paired`` runs share training seeds.
-    """
-    runs = 1
-    while smallest_p(runs, runs, paired=paired) * comparisons > alpha:
-        runs += 1
-    return runs
+    """Return the fewest training runs of each method with which a difference can be shown after Holm's adjustment."""
+    return next(runs for runs in count(1) if smallest_p(runs, runs, paired=paired) * comparisons <= alpha)
 
 
 def runs_text(runs_a: int, runs_b: int, *, paired: bool) -> str:

@@ -63,7 +63,7 @@ def test_a_group_has_the_limits_of_the_problem(tmp_path, monkeypatch):
     limits = Limits(memory_bytes=100 << 20, tmp_bytes=10 << 20, threads=5)
     group = ControlGroup(tmp_path, ProcessSpec(ProcessRole.CANDIDATE, limits))
     os.write(group.members, b"0")
-    group.entered()
+    os.close(group.members)
     (path,) = made
     assert int((path / "memory.max").read_text()) == (100 + 10 + 128) << 20
     assert int((path / "pids.max").read_text()) == 5 + 1
