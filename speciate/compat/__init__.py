@@ -31,7 +31,6 @@ USUAL: Final = Choice()
 """The names that the other system expects."""
 
 FORMATS: Final = ("openevolve", "shinka", "skydiscover", "alphaevolve", "harbor")
-"""Systems by their names on the command line."""
 
 
 def read_directory(system: str, folder: Path, choice: Choice = USUAL) -> Draft:

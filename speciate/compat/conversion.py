@@ -31,9 +31,7 @@ class Converted:
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of the problem by name; empty if it was declared, and so nothing was evaluated. Likewise the rest."""
     seed: Mapping[str, float] = field(default_factory=dict)
-    """Rewards of the seed program by name."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
-    """Artifacts of evaluating the seed program, by label."""
     remarks: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Reason for each file that is not part of the problem, by name."""

@@ -30,11 +30,9 @@ class Objectives(Enum):
     """Objectives of a problem whose user names none."""
 
     SCORE = "score"
-    """Maximize ``combined_score``."""
     MEAN = "mean"
     """Maximize ``combined_score``, else the mean of all metrics."""
     ALL = "all"
-    """Maximize every metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,6 @@ class Draft:
         return problem_of(self.texts(DraftRewards((PROBE,))))
 
     def texts(self, rewards: DraftRewards) -> dict[str, str]:
-        """Return the files of the problem by name."""
         script = contained("evaluate.py")
         options = dict(self.options)
         if self.undeclared is Objectives.MEAN and not (rewards.seed and MEAN not in rewards.worst):
@@ -172,4 +169,3 @@ COMMENTS: Final = {
     "language": "The evaluator builds and runs programs itself, if the worker has the tools.",
     "limits": "For one evaluation.",
 }
-"""Comments of a written definition, by key."""

@@ -45,7 +45,6 @@ class HarborDraft(Draft):
     """A task."""
 
     image: str = ""
-    """Image of the task; without a digest the problem cannot be made."""
     folder: str = "/app"
     variables: tuple[tuple[str, str], ...] = ()
     reference: str = ""
@@ -114,7 +113,6 @@ def read_harbor(folder: Path, choice: Choice) -> HarborDraft:
 
 
 def require_image(draft: HarborDraft, folder: Path) -> None:
-    """Check that the task has an image with a digest."""
     build = (
         f"Build it with `podman build -t localhost/{draft.slug} {folder / 'environment'}`, print its reference with"
         f" `podman image inspect --format '{{{{index .RepoDigests 0}}}}' localhost/{draft.slug}`, and pass that as"
@@ -146,14 +144,9 @@ def _bytes_in(environment: Mapping[str, Any]) -> int:
 
 def _variables(environment: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Return the variables with values, and remarks about the others: values in ``${...}`` are secrets."""
-    variables: dict[str, str] = {}
-    remarks = []
-    for name, value in environment.items():
-        if not _VARIABLE.fullmatch(name) or "${" in str(value):
-            remarks.append(f"the variable {name} is left out: secrets do not reach containers")
-        else:
-            variables[name] = str(value)
-    return variables, remarks
+    known = {name: str(v) for name, v in environment.items() if _VARIABLE.fullmatch(name) and "${" not in str(v)}
+    others = (name for name in environment if name not in known)
+    return known, [f"the variable {name} is left out: secrets do not reach containers" for name in others]
 
 
 def _work_folder(folder: Path, environment: Mapping[str, Any]) -> str:

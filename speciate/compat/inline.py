@@ -60,12 +60,9 @@ def inline_problem(
         program: A file; without an evaluator a directory, or the name of a bundled problem.
         evaluator: A file with ``evaluate(program_path)`` as for OpenEvolve, ``evaluate(candidate, context)`` as for
             problems of kind ``evaluator``, or a script as for ShinkaEvolve.
-        score: Evaluates the seed program.
         config: OpenEvolve's ``config.yaml``; without a program, its folder is the directory.
         maximize: Names of numbers that the evaluator returns. By default ``combined_score`` or the only number.
-        minimize: Likewise.
         targets: Rules such as ``loss <= 0.1``, all to be met. By default any better value.
-        name: Slug of the problem.
         include: Files to take although an import leaves them out.
         anyway: Accept a seed program without a positive score.
         adjustments: ``wall_s``, ``memory_mb``, ``limits`` and ``requirements`` of ``conversion.adjusted``.
@@ -200,12 +197,11 @@ def _system_of(script: Path) -> str:
     if not {"evaluate", "evaluate_stage1"} & top_level_names(tree):
         there = f"defines {', '.join(functions)}" if functions else "defines no function"
         raise InvalidInputError(f"{script} {there}: expected 'evaluate'.", remedy=_EXPECTED)
-    own = "evaluate" in functions and _takes_candidate_and_context(functions["evaluate"].args)
-    return "speciate" if own else "openevolve"
-
-
-def _takes_candidate_and_context(arguments: ast.arguments) -> bool:
-    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) == 2
+    if "evaluate" not in functions:
+        return "openevolve"
+    arguments = functions["evaluate"].args
+    required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    return "speciate" if required == 2 else "openevolve"  # a candidate and the context
 
 
 @dataclass(frozen=True, slots=True)

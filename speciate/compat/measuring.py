@@ -11,7 +11,7 @@ from speciate.compat.draft import Draft
 from speciate.compat.folder import INCLUDABLE
 from speciate.compat.naming import UNPROMPTED
 from speciate.compat.rewards import after_trial, measured_in, noise_of
-from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
@@ -56,14 +56,14 @@ def measure(
     metrics = [seed, *(values for again in further if (values := measured_in(again.artifacts)))]
     seed = {name: value for values in reversed(metrics) for name, value in values.items()}
     draft = after_trial(draft, evaluation.artifacts)
-    sentinel = _SENTINEL if {*seed.values()} == {-1.0} else ""
-    whole = (
-        ""
-        if find_blocks(trial.seed_program)
-        else f"{draft.seed} has no EVOLVE-BLOCK markers: the whole program may change"
-    )
-    notes = filter(None, (stray_marker_note(trial.seed_program) or whole, sentinel))
-    return replace(draft, remarks=(*draft.remarks, *notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
+    notes = [*draft.remarks]
+    if stray := stray_marker_note(trial.seed_program):
+        notes.append(stray)
+    elif not find_blocks(trial.seed_program):
+        notes.append(f"{draft.seed} has no EVOLVE-BLOCK markers: the whole program may change")
+    if {*seed.values()} == {-1.0}:
+        notes.append(_SENTINEL)
+    return replace(draft, remarks=tuple(notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
 
 
 _LIMITS: Final = {
@@ -71,7 +71,6 @@ _LIMITS: Final = {
     "cpu_limit": "Raise the limit with --wall-s, or with --limit cores=N if the program computes with several cores.",
     "memory_limit": "Raise the limit with --memory-mb.",
 }
-"""Remedies of exceeded limits, by reason of the failure."""
 _SENTINEL: Final = "every score is -1, which some evaluators give instead of an error: let yours raise it, to be sure"
 _NOT_DEFINED: Final = re.compile(
     r"module '[\w.]+' has no attribute '(\w+)'|defines no function '(\w+)'|cannot import name '(\w+)'|KeyError: '(\w+)'"
@@ -88,8 +87,11 @@ def _writes_beside(evaluation: Evaluation) -> bool:
 
 def require_success(draft: Draft, evaluation: Evaluation) -> None:
     if evaluation.failure is not None:
+        failure, artifacts = evaluation.failure, evaluation.artifacts
+        details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in artifacts.items())]).strip()
         raise InvalidInputError(
-            _failure_message(draft, evaluation.failure, evaluation), remedy=_remedy(draft, evaluation)
+            f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{details}\n",
+            remedy=_remedy(draft, evaluation),
         )
 
 
@@ -118,12 +120,6 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
         + (f" and reports:\n{context}" if context else "."),
         remedy=f"{remedy} If these scores are right, pass --anyway.",
     )
-
-
-def _failure_message(draft: Draft, failure: Failure, evaluation: Evaluation) -> str:
-    texts = evaluation.artifacts
-    details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in texts.items())]).strip()
-    return f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{details}\n"
 
 
 def _left_out(draft: Draft, texts: Mapping[str, str]) -> str:

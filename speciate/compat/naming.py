@@ -176,20 +176,14 @@ def _imports(files: Mapping[str, str]) -> set[str]:
     modules: set[str] = set()
     for name, text in files.items():
         if name.endswith(".py"):
-            modules |= {module.partition(".")[0] for module in _modules(text)}
+            for node in ast.walk(parsed(text)):
+                match node:
+                    case ast.Import(names=names):
+                        modules |= {alias.name.partition(".")[0] for alias in names}
+                    case ast.ImportFrom(module=str(module), level=0):
+                        modules.add(module.partition(".")[0])
     own = {name.partition("/")[0].removesuffix(".py") for name in files}
     return modules - own - set(sys.stdlib_module_names)
-
-
-def _modules(text: str) -> set[str]:
-    modules: set[str] = set()
-    for node in ast.walk(parsed(text)):
-        match node:
-            case ast.Import(names=names):
-                modules |= {alias.name for alias in names}
-            case ast.ImportFrom(module=str(module), level=0):
-                modules.add(module)
-    return modules
 
 
 def parsed(text: str) -> ast.Module:

@@ -27,7 +27,7 @@ from speciate.compat import Choice
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import optional_text, path_within, read_folder
 from speciate.compat.naming import find_program, named_after, packages_in, parsed, remarks_on, with_program
-from speciate.compat.settings import CONFIG, settings_in
+from speciate.compat.settings import CONFIG, MOST_S, settings_in
 
 _DESCRIPTION: Final = "problem_description.md"
 _LAUNCHER: Final = "run_evo.py"
@@ -102,8 +102,8 @@ def _read_configured(
         without=CONFIG,
         description=settings.message,
         remarks=remarks,
-        wall_s=settings.wall_s,
-        memory_bytes=settings.memory_bytes,
+        wall_s=min(settings.evaluator.timeout, MOST_S),
+        memory_bytes=settings.evaluator.memory_limit_mb << 20,
         **fields,
     )
 

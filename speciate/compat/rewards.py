@@ -15,7 +15,6 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 
 Directions = Mapping[str, Direction]
-"""Directions by name of the metric."""
 
 RATED: Final = "rated metrics"
 """Label of a trial's note that names the metrics whose mean counts."""
@@ -57,7 +56,6 @@ def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -
 
 
 def directions_of(maximize: Sequence[str], minimize: Sequence[str]) -> Directions:
-    """Return the directions of the options ``--maximize`` and ``--minimize``."""
     given = [(name, Direction.MAXIMIZE) for name in maximize] + [(name, Direction.MINIMIZE) for name in minimize]
     names = [name for name, _ in given]
     if repeated := next((name for name in names if names.count(name) > 1), None):

@@ -18,7 +18,6 @@ from speciate.problems.lockfile import UnreadableError
 
 CONFIG: Final = "config.yaml"
 MOST_S: Final = 86_400.0
-"""Longest evaluation of a problem, in seconds."""
 
 _MAX_CONFIG_CHARS: Final = 1 << 16
 _MAX_ALIASES: Final = 16
@@ -69,17 +68,8 @@ class Settings(_Part):
 
     @property
     def message(self) -> str:
-        """The system message, from either of its places."""
         messages = (self.prompt.system_message, self.llm.system_message, self.system_message)
         return next((text for text in messages if text.strip() not in ("", _NO_MESSAGE)), "")
-
-    @property
-    def wall_s(self) -> float:
-        return min(self.evaluator.timeout, MOST_S)
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.evaluator.memory_limit_mb << 20
 
 
 def settings_in(folder: Path, config: Path | None = None) -> tuple[Settings, list[str]]:

@@ -17,7 +17,6 @@ from speciate.problems.writing import write
 
 
 def write_verifiers(problem: Problem, directory: Path) -> list[Path]:
-    """Write the package, and return its files."""
     if problem.external_stage is not None:
         raise InvalidInputError(
             f"problem {problem.slug} has external evaluation: an environment scores completions in the sandbox."

@@ -40,26 +40,21 @@ def send(
 ) -> DeliveryResponse:
     """Send a body and return the result; failures of the receiver never raise."""
     try:
-        with within(timeout_s):
-            return _send(url, body, headers, network)
+        # A new client for each request: two host names may share an address, but must not share a connection.
+        with (
+            within(timeout_s),
+            httpx.Client(transport=GuardedTransport(network), timeout=TIMEOUT_S) as client,
+            client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,
+        ):
+            if response.is_success:
+                return DeliveryResponse(True, response.status_code)
+            answer = next(response.iter_raw(KEPT_BYTES), b"").decode("utf-8", "replace")
+            hint = " (redirections are not followed)" if response.is_redirect else ""
+            error = f"it answered {response.status_code}{hint}: {answer}".rstrip(": ")
+            return DeliveryResponse(False, response.status_code, error)
     except httpx.TimeoutException:
         return DeliveryResponse(False, error=f"no answer within {timeout_s:g} s")
     except ForbiddenAddressError as error:
         return DeliveryResponse(False, error=str(error))
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
         return DeliveryResponse(False, error=f"the connection failed ({type(error).__name__})")
-
-
-def _send(url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks) -> DeliveryResponse:
-    # A new client for each request: two host names may share an address, but must not share a connection.
-    with (
-        httpx.Client(transport=GuardedTransport(network), timeout=TIMEOUT_S) as client,
-        client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,
-    ):
-        if response.is_success:
-            return DeliveryResponse(True, response.status_code)
-        answer = next(response.iter_raw(KEPT_BYTES), b"").decode("utf-8", "replace")
-        hint = " (redirections are not followed)" if response.is_redirect else ""
-        return DeliveryResponse(
-            False, response.status_code, f"it answered {response.status_code}{hint}: {answer}".rstrip(": ")
-        )

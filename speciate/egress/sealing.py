@@ -45,12 +45,16 @@ class Sealer:
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
-        self._fernet = _fernets(keys) if keys else None
+        self._fernet: MultiFernet | None = None
+        if keys:  # imported here: most commands seal nothing, and it takes as long to load as they run
+            from cryptography.fernet import Fernet, MultiFernet
+
+            sealing = [_derived(key, b"speciate: sealing") for key in keys]
+            self._fernet = MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in sealing])
         self._signing_seed = _derived(keys[0], b"speciate: signing") if keys else None
 
     @property
     def keyless(self) -> bool:
-        """True if there is no key, so that nothing can be sealed or opened."""
         return self._fernet is None
 
     def seal(self, purpose: str, secret: str) -> str:
@@ -111,10 +115,3 @@ def _derived(key: str, purpose: bytes) -> bytes:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key.encode())
-
-
-def _fernets(keys: Sequence[str]) -> MultiFernet:
-    # Imported here: most commands seal nothing, and it takes as long to load as they run.
-    from cryptography.fernet import Fernet, MultiFernet
-
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(_derived(key, b"speciate: sealing"))) for key in keys])

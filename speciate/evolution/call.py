@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.run import RunState
 from speciate.evolution.progress import Show, showing
-from speciate.evolution.result import Result, result_of, stopped
+from speciate.evolution.result import Result, result_of
 from speciate.evolution.task import Evolution, Task, evolving
 from speciate.schema.estimates import RunEstimate
 from speciate.settings import load_settings
@@ -148,7 +149,7 @@ async def evolve_async(*args: Any, **options: Any) -> Result:
 def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None:
     """Show a run until it has ended or is paused."""
     cancelled = _CANCELLED.get()
-    while not stopped(record := evolution.run.refresh()):
+    while not ((record := evolution.run.refresh()).state.ended or record.state is RunState.PAUSED):
         show(record)
         check()
         if cancelled.wait(_REFRESH_S):

@@ -150,9 +150,11 @@ class ScoreFunction:
             raise
         except Exception as error:
             what = str(error) if isinstance(error, CandidateFailedError) else f"{type(error).__name__}: {error}"
-            raise InvalidInputError(
-                f"{self._name}() fails on the seed program: {what}{_place(error)}", remedy=_EXPECTED
-            ) from error
+            frames = traceback.extract_tb(error.__traceback__)
+            theirs = [each for each in frames if each.filename != __file__ and "concurrent" not in each.filename]
+            if theirs and not isinstance(error, CandidateFailedError):
+                what += f" ({theirs[-1].filename}:{theirs[-1].lineno})"
+            raise InvalidInputError(f"{self._name}() fails on the seed program: {what}", remedy=_EXPECTED) from error
         listed = "\n".join(f"{each} = {value!r}" for each, value in values.items())
         wall_s = time.monotonic() - started
         return Evaluation(rewards=(0.0,), artifacts={**texts, "other metrics": listed}, tier=ATTESTED, wall_s=wall_s)
@@ -202,13 +204,3 @@ def _text_of(program: Path | str | None) -> tuple[str, str]:
             f"the program {program} is not there: expected a file, or the text of a program.", remedy="Check the path."
         )
     return Path(program).read_text("utf-8"), Path(program).absolute().parent.name
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__ and "concurrent" not in frame.filename]
-    return (
-        f" ({theirs[-1].filename}:{theirs[-1].lineno})"
-        if theirs and not isinstance(error, CandidateFailedError)
-        else ""
-    )

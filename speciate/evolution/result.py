@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from speciate.client import notebook
 from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
-from speciate.domain.run import RunState
 from speciate.problems.writing import write
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.runs import RunRecord
@@ -82,7 +81,6 @@ class Result:
 
 
 def result_of(evolution: Evolution) -> Result:
-    """Read the result of a run that has ended or is paused."""
     run = evolution.run
     best = run.best()
     front = [run.candidate(each.number) for each in run.front()[:_MOST_OF_FRONT]]
@@ -92,7 +90,3 @@ def result_of(evolution: Evolution) -> Result:
     if not seed and run.record.evaluated:
         seed = run.candidate(1).rewards or {}
     return Result(run.record, evolution.problem.problem, seed, front, history, best)
-
-
-def stopped(record: RunRecord) -> bool:
-    return record.state.ended or record.state is RunState.PAUSED

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +41,6 @@ class Task:
     function: ScoreFunction | None = None
     """Scores candidates in place of an evaluator."""
     problem: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of ``inline_problem``."""
     models: Sequence[str] = ()
     agents: Sequence[str] = ()
     policies: str | Mapping[str, float] | None = None
@@ -55,7 +53,6 @@ class Task:
     """Start a new run even if one with the same inputs is paused."""
 
     def check(self) -> None:
-        """Raise the error that ended the scoring by a function."""
         if self.function is not None:
             self.function.check()
 
@@ -76,7 +73,9 @@ def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
     """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed."""
-    spec = _spec_of(task)
+    fields = dict(task.spec)
+    budget = {name: limit for name, limit in dict(fields.pop("budget", {})).items() if limit is not None}
+    spec = run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **fields)
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]
         settings = settings.model_copy(update={"agent_commands": (*settings.agent_commands, *commands)})
@@ -95,22 +94,15 @@ def evolving(
                 yield evolution
 
 
-def _spec_of(task: Task) -> RunSpec:
-    spec = dict(task.spec)
-    budget = {name: limit for name, limit in dict(spec.pop("budget", {})).items() if limit is not None}
-    return run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **spec)
-
-
 def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
     if task.function is not None:
         return task.function.problem(task.program, sandbox, **task.problem)
     from speciate.compat.inline import inline_problem
 
-    return inline_problem(task.program, task.evaluator, score=partial(_score, sandbox), **task.problem)
+    def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+        return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
-
-def _score(sandbox: LocalSandbox, problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
-    return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
+    return inline_problem(task.program, task.evaluator, score=score, **task.problem)
 
 
 def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
@@ -123,7 +115,8 @@ def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tu
     ids = {str(client.policies.get(name).id): weight for name, weight in weights.items()}
     if not task.anew:
         for paused in client.runs.list(problem=str(version.id), state=RunState.PAUSED):
-            if paused.record.spec == spec and _policies_of(paused) == ids:
+            policies = {str(each.policy_id): each.weight for each in paused.record.ensembles}
+            if paused.record.spec == spec and (policies or {str(paused.record.policy_id): 1.0}) == ids:
                 try:
                     paused.resume()
                 except ConflictError:  # another process has continued it
@@ -148,8 +141,3 @@ def _same_version(client: Client, problem: Converted) -> ProblemVersion | None:
     except NotFoundError:
         return None
     return newest if same_inputs(newest.definition, problem.problem) else None
-
-
-def _policies_of(run: RunHandle) -> dict[str, float]:
-    record = run.record
-    return {str(each.policy_id): each.weight for each in record.ensembles} or {str(record.policy_id): 1.0}

@@ -42,17 +42,13 @@ class AccessMiddleware:
             reason := refusal_reason(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)
         ) is not None:
             return error_response(HTTPStatus.FORBIDDEN, reason)
-        return _too_large(scope, headers)
-
-
-def _too_large(scope: Scope, headers: Headers) -> Response | None:
-    if scope["method"] != "POST":
-        return None
-    declared = headers.get("content-length", "")
-    closing = {"Connection": "close"}  # the rest of the body is not read
-    if not declared.isdecimal():
-        return error_response(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
-    if int(declared) > MAX_BODY_BYTES:
+        if scope["method"] != "POST":
+            return None
+        declared = headers.get("content-length", "")
+        closing = {"Connection": "close"}  # the rest of the body is not read
+        if not declared.isdecimal():
+            return error_response(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
+        if int(declared) <= MAX_BODY_BYTES:
+            return None
         message = f"the body is over {MAX_BODY_BYTES} bytes."
         return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, headers=closing)
-    return None

@@ -69,9 +69,7 @@ def create_app(
         unloading.cancel()
         await asyncio.to_thread(app.state.routes.scheduler.close)
 
-    app = FastAPI(
-        title="Speciate's inference server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
-    )
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.routes = routes = Routes(served)
     app.get("/health")(routes.health)
     app.get("/v1/models")(routes.models)
@@ -134,17 +132,9 @@ class Routes:
                 f"{len(prompts)} prompts with n = {body.n} are {len(prompts) * body.n} completions: this server"
                 f" answers {_MOST_COMPLETIONS} at once."
             )
-        generation_requests = (
-            _request(
-                served.text,
-                body,
-                served.text.encode(prompt) if isinstance(prompt, str) else tuple(prompt),
-                body.max_tokens,
-                body.logprobs or 0,
-            )
-            for prompt in prompts
-        )
-        requests = await self._complete(body.model, generation_requests, http)
+        tokenized = (served.text.encode(each) if isinstance(each, str) else tuple(each) for each in prompts)
+        unchecked = (_request(served.text, body, each, body.max_tokens, body.logprobs or 0) for each in tokenized)
+        requests = await self._complete(body.model, unchecked, http)
         answer = completions(
             body.model, served.text, requests, logprobs=body.logprobs is not None, ids=body.return_token_ids
         )
@@ -223,21 +213,19 @@ async def _ours(_: HttpRequest, error: Exception) -> JSONResponse:
     return error_response(status, str(error), headers=headers)
 
 
-async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
+async def _invalid(_: HttpRequest, error: Any) -> JSONResponse:
     # The input is not repeated: it may be large or hostile.
-    detail = error.errors()[0] if isinstance(error, RequestValidationError) else {"type": "", "msg": "", "loc": ()}
+    detail = error.errors()[0]
     # For a union pydantic appends the name of the member that it tried.
     place = str(detail["loc"][1]) if len(detail["loc"]) > 1 and isinstance(detail["loc"][1], str) else ""
-    words = (
-        "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else validation_message(detail)
-    )
-    return error_response(
-        HTTPStatus.BAD_REQUEST, f"{place[:200]}: {words}." if place else f"{words}.", param=place[:200] or None
-    )
+    unknown = detail["type"] == "extra_forbidden"
+    words = "is unknown to this server: leave it out" if unknown else validation_message(detail)
+    message = f"{place[:200]}: {words}." if place else f"{words}."
+    return error_response(HTTPStatus.BAD_REQUEST, message, param=place[:200] or None)
 
 
-async def _http(_: HttpRequest, error: Exception) -> JSONResponse:
-    status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else 500)
+async def _http(_: HttpRequest, error: Any) -> JSONResponse:
+    status = HTTPStatus(error.status_code)
     return error_response(status, f"{status.phrase}: this server has {', '.join(_PATHS)}.")
 
 

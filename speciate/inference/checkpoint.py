@@ -48,17 +48,12 @@ class ModelConfig(BaseModel):
     num_hidden_layers: int = Field(ge=1, le=200)
     num_attention_heads: int = Field(ge=1, le=256)
     num_key_value_heads: int = Field(ge=1, le=256)
-    """K, a divisor of H."""
     head_dim: int = Field(ge=2, le=1024, multiple_of=2)
     """d; D / H by default."""
     max_position_embeddings: int = Field(ge=2, le=1 << 20)
-    """Longest sequence, prompt and completion together."""
     rms_norm_eps: float = Field(default=1e-6, gt=0, lt=1)
-    """ε of the norm."""
     rope_theta: float = Field(default=10000.0, ge=1, le=1e12)
-    """Base of the rotary embedding."""
     tie_word_embeddings: bool = False
-    """True if the embedding is also the output matrix."""
     eos_token_id: tuple[int, ...] = Field(default=(), validation_alias=AliasChoices("eos_token_id"))
     """Tokens that end a completion, unless ``generation_config.json`` names others."""
 
@@ -103,9 +98,7 @@ class Checkpoint:
     folder: Path
     config: ModelConfig
     tensors: dict[str, Array]
-    """Weights by Hugging Face's names, float32."""
     eos_ids: tuple[int, ...]
-    """Tokens that end a completion."""
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -144,7 +137,6 @@ def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a checkpoint."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -253,13 +245,9 @@ def _check_shapes(path: Path, tensors: dict[str, Array], config: ModelConfig) ->
             raise ConfigurationError(
                 f"{path}: {name} holds NaN or infinity.", remedy="The training that wrote it has diverged."
             )
-    _refuse_surplus(path, tensors.keys() - shapes.keys(), config)
-
-
-def _refuse_surplus(path: Path, names: set[str], config: ModelConfig) -> None:
     ignored = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    surplus = sorted(name for name in names - ignored if not name.endswith("rotary_emb.inv_freq"))
-    if surplus:
+    others = tensors.keys() - shapes.keys() - ignored
+    if surplus := sorted(name for name in others if not name.endswith("rotary_emb.inv_freq")):
         # Ignoring a weight would compute another model.
         raise ConfigurationError(f"{path} holds {surplus[0]}, which such a model does not have.", remedy=_REMEDY)
 

@@ -22,7 +22,6 @@ MAX_LIVE: Final = 128
 """Default number of sequences that run at once; more gain nothing."""
 
 MEMORY_BYTES: Final = 1 << 30
-"""Default memory limit of the running sequences."""
 
 _PREFILL_TOKENS: Final = 2048
 
@@ -42,7 +41,6 @@ class SamplingParams:
     seed: int = 0
     """Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests."""
     tops: int = 0
-    """Likeliest tokens to report at every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,6 @@ class Insertion:
 
     dropped: int
     tokens: tuple[int, ...]
-    """At least one."""
 
 
 Rule = Callable[[int, int], bool | Insertion]
@@ -82,9 +79,7 @@ class GenerationRequest:
     params: SamplingParams
     stops: Rule | None = None
     sampled: dict[int, SampledCompletion] = field(default_factory=dict)
-    """Finished completions by index."""
     cancelled: bool = False
-    """True if no client waits for it."""
     started: int = 0
     """Completions that have joined the batch."""
 
@@ -101,7 +96,6 @@ class _RowOwner:
     index: int
     tops: list[Alternatives] = field(default_factory=list)
     pending: deque[int] = field(default_factory=deque)
-    """Tokens of an insertion that are not written yet."""
     inserted: list[int] = field(default_factory=list)
 
 
@@ -131,7 +125,6 @@ class Engine:
 
     @classmethod
     def load(cls, folder: Path, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> Self:
-        """Return an engine for the checkpoint in a folder."""
         try:
             return cls(load_checkpoint(folder), max_live=max_live, memory_bytes=memory_bytes)
         except MemoryError:
@@ -162,7 +155,6 @@ class Engine:
             raise InvalidInputError("the prompt has no tokens: expected at least one.")
         if not all(0 <= token < config.vocab_size for token in request.prompt):
             raise InvalidInputError(f"the prompt holds a token id that is not below {config.vocab_size}.")
-        _check_params(params)
         if prompt + params.max_tokens > longest:
             raise InvalidInputError(
                 f"the prompt has {prompt} tokens and max_tokens is {params.max_tokens}, {prompt + params.max_tokens}"
@@ -349,9 +341,3 @@ class Engine:
                 part = same[begin : begin + at_once]
                 logits, keys_values = self._model.prefill(np.array(part))
                 self._prefilled |= {prompt: (logits[i], keys_values[:, i]) for i, prompt in enumerate(part)}
-
-
-def _check_params(params: SamplingParams) -> None:
-    counts_fit = params.n >= 1 and params.max_tokens >= 1 and params.seed >= 0
-    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1:
-        raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")

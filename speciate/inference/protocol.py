@@ -47,7 +47,6 @@ class SamplingRequest(BaseModel):
 
     model: str
     n: int = Field(default=1, ge=1, le=MAX_N)
-    """Completions of each prompt."""
     temperature: float = Field(default=1.0, ge=0, le=100)
     """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -112,12 +111,10 @@ class ChatRequest(SamplingRequest):
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest completion; by default the rest of the model's context."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    """Newer name of ``max_tokens``."""
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_TOPS)
     """Likeliest tokens to report at every position."""
     add_generation_prompt: bool = True
-    """True to begin a reply."""
     continue_final_message: bool = False
     """True to continue the last message, which is the assistant's, instead."""
 

@@ -22,19 +22,17 @@ def completion_text(text: TextTokenizer, request: GenerationRequest, index: int)
 def completions(
     model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool, ids: bool
 ) -> dict[str, Any]:
-    choices: list[dict[str, Any]] = []
-    for request in requests:
-        for index in range(request.params.n):
-            sampled = request.sampled[index]
-            choices.append(
-                {
-                    "index": len(choices),
-                    "text": completion_text(text, request, index),
-                    "logprobs": _completion_logprobs(text, sampled) if logprobs else None,
-                    "finish_reason": sampled.finish_reason,
-                    **_ids(sampled, ids),
-                }
-            )
+    sampled = [(request, i, request.sampled[i]) for request in requests for i in range(request.params.n)]
+    choices = [
+        {
+            "index": number,
+            "text": completion_text(text, request, index),
+            "logprobs": _completion_logprobs(text, completion) if logprobs else None,
+            "finish_reason": completion.finish_reason,
+            **_ids(completion, ids),
+        }
+        for number, (request, index, completion) in enumerate(sampled)
+    ]
     return _answer("cmpl", "text_completion", model, choices, requests)
 
 

@@ -21,9 +21,8 @@ _log = logging.getLogger(__name__)
 class Scheduler:
     """Owner of the thread that runs the engines; no other thread touches them. The caller closes it."""
 
-    def __init__(self, engines: Mapping[str, Engine], *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = dict(engines)
-        self._max_waiting = max_waiting
         self._change = threading.Condition()
         self._arrived: list[tuple[str, GenerationRequest, Future[GenerationRequest]]] = []
         self._futures: dict[str, dict[GenerationRequest, Future[GenerationRequest]]] = {name: {} for name in engines}
@@ -49,23 +48,18 @@ class Scheduler:
             del self._engines[name], self._futures[name]
             return True
 
-    def waiting(self, name: str) -> int:
-        """Return the sequences that wait for a model."""
-        with self._change:
-            arrived = sum(request.params.n for model, request, _ in self._arrived if model == name)
-        return self._engines[name].waiting + arrived
-
     def submit(self, name: str, request: GenerationRequest) -> Future[GenerationRequest]:
         """Queue a request; the result of its future is the completed request. Cancelling the future cancels it.
 
         ``UnavailableError``: too many sequences wait.
         """
         self._engines[name].check(request)
-        waiting = self.waiting(name)
-        if waiting + request.params.n > self._max_waiting:
-            raise UnavailableError(f"{waiting} completions of {name} are waiting.", remedy="Try again in a moment.")
         future: Future[GenerationRequest] = Future()
         with self._change:
+            waiting = self._engines[name].waiting
+            waiting += sum(arrived.params.n for model, arrived, _ in self._arrived if model == name)
+            if waiting + request.params.n > MAX_WAITING:
+                raise UnavailableError(f"{waiting} completions of {name} are waiting.", remedy="Try again in a moment.")
             if self._closed:
                 raise UnavailableError("the server is stopping.")
             self._arrived.append((name, request, future))

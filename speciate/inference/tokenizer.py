@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -73,13 +72,11 @@ class TextTokenizer:
 
     def chat(self, messages: Sequence[Mapping[str, str]], opening: str = "") -> tuple[int, ...]:
         """Return the tokens of a conversation, ready for the model's reply or its continuation after ``opening``."""
-        try:
-            jinja = importlib.import_module("jinja2.sandbox") if isinstance(self._template, str) else None
-        except ImportError:
-            jinja = None
-        if jinja is None:
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        if not isinstance(self._template, str):
             raise InvalidInputError(f"model {self._name} has no chat template: use /v1/completions.")
-        environment = jinja.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
         specials = {name: self._special(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         try:

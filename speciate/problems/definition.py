@@ -102,13 +102,10 @@ def label_of(where: str, definition: Mapping[str, Any]) -> str:
 def _mistakes(error: ValidationError) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
         return [FieldError(f"has {count} errors, too many to report: try it with a few of its cases first")]
-    return [_field_error_of(detail) for detail in _causes(error.errors())]
-
-
-def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out the error of a too short list if the list is too short because its elements are invalid."""
+    details = error.errors()
     inside = {detail["loc"][: len(detail["loc"]) - i] for detail in details for i in range(1, len(detail["loc"]))}
-    return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
+    # A list with invalid elements is too short because of them.
+    return [_field_error_of(each) for each in details if each["type"] != "too_short" or each["loc"] not in inside]
 
 
 def _field_error_of(detail: ErrorDetails) -> FieldError:

@@ -84,16 +84,13 @@ def load_problem(path: Path) -> Problem:
     except UnreadableError as error:
         raise invalid(f"the problem in {definition.parent}", [FieldError(str(error), file=definition.name)]) from error
     parent = definition.parent
-    return _parse(
-        text, partial(_read_shared, parent), definition.name, f"the problem in {parent}", partial(read_data, parent)
-    )
 
+    def read(name: str) -> str:
+        above = parent.resolve().parent  # bundled problems share files in the folder above theirs
+        is_shared = above.is_relative_to(_BUNDLED) and not (parent / name).exists()
+        return read_sibling(above if is_shared else parent, name)
 
-def _read_shared(directory: Path, name: str) -> str:
-    """Return a file's text; bundled problems share files in the folder above theirs."""
-    shared = directory.resolve().parent
-    is_shared = shared.is_relative_to(_BUNDLED) and not (directory / name).exists()
-    return read_sibling(shared if is_shared else directory, name)
+    return _parse(text, read, definition.name, f"the problem in {parent}", partial(read_data, parent))
 
 
 def with_own_names(text: str, problem: Problem, path: Path) -> str:

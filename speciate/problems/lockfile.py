@@ -51,12 +51,8 @@ def _line(name: str, package: Mapping[str, Any]) -> str:
         raise UnreadableError(
             f"{name!r} locks {str(package.get('name'))[:80]!r} without a version and wheels: only wheels are installed"
         )
-    digests = dict.fromkeys(str(_hashes(wheel).get("sha256", "")) for wheel in wheels)
+    hashes = [wheel.get("hashes") for wheel in wheels if isinstance(wheel, dict)]
+    digests = dict.fromkeys(str(each.get("sha256", "")) for each in hashes if isinstance(each, dict))
     marker = f" ; {package['marker']}" if "marker" in package else ""
-    hashes = "".join(f" --hash=sha256:{digest}" for digest in digests if digest)
-    return f"{package.get('name')}=={package['version']}{marker}{hashes}"
-
-
-def _hashes(wheel: object) -> Mapping[str, object]:
-    hashes = wheel.get("hashes") if isinstance(wheel, dict) else None
-    return hashes if isinstance(hashes, dict) else {}
+    options = "".join(f" --hash=sha256:{digest}" for digest in digests if digest)
+    return f"{package.get('name')}=={package['version']}{marker}{options}"

@@ -20,10 +20,8 @@ from speciate.domain.validation import shorten
 from speciate.problems.lockfile import UnreadableError, locked_requirements
 
 MAX_FILE_BYTES: Final = 16 << 20
-"""Size limit of a definition's files, in bytes."""
 
 TEMPLATE_FOLDER: Final = "prompts"
-"""Folder of prompt templates, beside the definition."""
 TEMPLATE_SUFFIX: Final = ".txt"
 
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")

@@ -38,7 +38,8 @@ def write_template(
     """
     texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
     definition = _SLUG.sub(
-        lambda match: f'slug = "{slug_of(directory, match[1])}"'.ljust(38) + " ", texts["problem.toml"]
+        lambda match: f'slug = "{slug_of_text(directory.resolve().name, match[1])}"'.ljust(38) + " ",
+        texts["problem.toml"],
     )
     texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{definition}"
     paths = [directory / name for name in texts]
@@ -48,10 +49,6 @@ def write_template(
     for path in paths:
         path.write_text(texts[path.name], encoding="utf-8")
     return paths
-
-
-def slug_of(directory: Path, otherwise: str) -> str:
-    return slug_of_text(directory.resolve().name, otherwise)
 
 
 def slug_of_text(text: str, otherwise: str) -> str:

@@ -117,7 +117,7 @@ class _Folder:
 
 def objective_json(objective: Objective) -> dict[str, Any]:
     fields = objective.model_dump(mode="json", exclude_defaults=True)
-    fields |= {"range": list(objective.range)}
+    fields["range"] = list(objective.range)
     if objective.role is not ObjectiveRole.RECORD:
         fields["direction"] = objective.direction.value
     if objective.role is ObjectiveRole.CONSTRAINT:
@@ -128,7 +128,11 @@ def objective_json(objective: Objective) -> dict[str, Any]:
 def toml_text(definition: Mapping[str, Any], comments: Mapping[str, str]) -> str:
     """Return a definition in TOML; ``comments`` are by key, that of the empty key begins the text."""
     parts = [_comment(comments, "")]
-    tables = {key for key, value in definition.items() if isinstance(value, Mapping) or _is_array(value)}
+    tables = {
+        key
+        for key, value in definition.items()
+        if isinstance(value, Mapping) or (isinstance(value, list | tuple) and value and isinstance(value[0], Mapping))
+    }
     plain = {key: value for key, value in definition.items() if key not in tables}
     parts += [f"{_comment(comments, key)}{_key(key)} = {_value(value)}" for key, value in plain.items()]
     for key in (key for key in definition if key in tables):
@@ -143,10 +147,6 @@ def toml_text(definition: Mapping[str, Any], comments: Mapping[str, str]) -> str
 def _comment(comments: Mapping[str, str], key: str) -> str:
     lines = "".join(f"# {line}\n" for line in comments.get(key, "").splitlines())
     return lines if key else lines.removesuffix("\n")
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _key(name: str) -> str:

@@ -19,7 +19,6 @@ from uuid import UUID
 from speciate.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Tracer
 
@@ -53,7 +52,13 @@ def span(name: str, run_id: UUID | None = None, **attributes: str | int | float)
     if not _target:
         yield
         return
-    context = None if run_id is None else _context_of(run_id)
+    from opentelemetry import trace
+
+    context = None
+    if run_id is not None:
+        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+        parent = trace.SpanContext(run_id.int, run_id.int & _LOW_64, is_remote=True, trace_flags=flags)
+        context = trace.set_span_in_context(trace.NonRecordingSpan(parent))
     with _tracer().start_as_current_span(name, context=context, attributes=attributes):
         yield
 
@@ -63,8 +68,8 @@ def record_request(
 ) -> None:
     """Record a request that has just been answered.
 
-    A request that created the run ``made`` is the root span of the run's trace, with a link to the client's trace. Any
-    other request is a span of the client's trace, which the header ``traceparent`` names.
+    A request that created a run is the root span of the run's trace, with a link to the client's trace. Any other
+    request is a span of the client's trace, which the header ``traceparent`` names.
     """
     if not _target:
         return
@@ -76,7 +81,8 @@ def record_request(
     if created_run is not None and (link := trace.get_current_span(sender).get_span_context()).is_valid:
         links.append(trace.Link(link))
     ended = time.time_ns()
-    _ids().root_of = created_run
+    ids: Any = _provider(os.getpid()).id_generator
+    ids.root_of = created_run
     try:
         booked = _tracer().start_span(
             name,
@@ -87,7 +93,7 @@ def record_request(
             start_time=ended - int(seconds * 1e9),
         )
     finally:
-        _ids().root_of = None
+        ids.root_of = None
     booked.end(ended)
 
 
@@ -99,10 +105,6 @@ def shutdown() -> None:
 
 def _tracer() -> Tracer:
     return _provider(os.getpid()).get_tracer("speciate")
-
-
-def _ids() -> Any:
-    return _provider(os.getpid()).id_generator
 
 
 @cache
@@ -130,15 +132,3 @@ def _provider(_pid: int) -> TracerProvider:
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")))
     atexit.register(provider.shutdown)
     return provider
-
-
-def _context_of(run_id: UUID) -> Context:
-    from opentelemetry import trace
-
-    parent = trace.SpanContext(
-        trace_id=run_id.int,
-        span_id=run_id.int & _LOW_64,
-        is_remote=True,
-        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
-    )
-    return trace.set_span_in_context(trace.NonRecordingSpan(parent))

@@ -51,8 +51,7 @@ def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator)
     """MaxRL: w*ᵀr, centred and divided by the group's mean instead of its deviation (arXiv 2602.02710). m = 1."""
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
-    values = np.where(batch.flat(scores), 0.0, (scores - mean) / (mean + config.epsilon))
-    return Advantages(values, batch.diagnostics(scores, values))
+    return batch.unscaled(scores, (scores - mean) / (mean + config.epsilon))
 
 
 def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:

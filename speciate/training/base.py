@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from speciate.domain.candidate import Individual
-from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
@@ -33,9 +32,7 @@ class BaseConfig:
     """Configuration of the supervised training."""
 
     seed: int = 0
-    """Seed of weights, demonstrations and order."""
     problems: int = 4000
-    """Training problems."""
     steps: int = 450
     """Updates."""
     batch: int = 128
@@ -51,7 +48,6 @@ Progress = Callable[[int, dict[str, float]], None]
 
 
 def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
-    """Train a model from scratch on demonstrations and write its checkpoint."""
     tokenizer = new_tokenizer(task.vocabulary())
     model = new_model(tokenizer, config.seed)
     texts = list(demonstrations(task, config.problems, np.random.default_rng([config.seed, 1]), sets=config.sets))
@@ -112,14 +108,10 @@ def demonstrations(
         if sets:
             many = "".join(f"{answer} {CLOSE} " for answer in examples[_SINGLES:])
             yield codec.prompt(problem, answers=task.answers), f"{many}{END}"
-        yield from _edits(task, codec, problem, rng)
-
-
-def _edits(task: GeneratedTask, codec: Codec, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
-    for _ in range(_CHILDREN):
-        if (pair := task.improve(problem, rng)) is not None:
-            parent = Individual(1, pair[0], task.score([(problem, [pair[0]])])[0][0])
-            yield codec.prompt(problem, answers=1, parent=parent), f"{_tokens(codec, pair[1])} {END}"
+        for _ in range(_CHILDREN):
+            if (pair := task.improve(problem, rng)) is not None:
+                parent = Individual(1, pair[0], task.score([(problem, [pair[0]])])[0][0])
+                yield codec.prompt(problem, answers=1, parent=parent), f"{_tokens(codec, pair[1])} {END}"
 
 
 def _tokens(codec: Codec, candidate: str) -> str:

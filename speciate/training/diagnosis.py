@@ -22,7 +22,6 @@ class RewardDiagnosis:
     """What the rewards of a base's answers leave to a vector estimator."""
 
     problems: int
-    """Problems with answers."""
     answers: int
     """Readable answers to all of them."""
     nothing: float
@@ -70,7 +69,6 @@ class RewardDiagnosis:
         return "The rewards hold trade-offs: vpo and vector_max_at_k can gain over a scalar estimator."
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values for people."""
         yield "answers", f"{self.answers:,} to {self.problems} problems"
         mixed = 1.0 - self.nothing - self.everything
         yield "rewards all 0, all 1, mixed", f"{self.nothing:.0%}, {self.everything:.0%}, {max(0.0, mixed):.0%}"

@@ -8,7 +8,6 @@ from speciate.domain.errors import ConfigurationError
 
 
 def require_training() -> None:
-    """Raise ``ConfigurationError`` if the extra ``train`` is not installed."""
     if missing := [name for name in ("torch", "transformers", "peft", "trl") if find_spec(name) is None]:
         raise ConfigurationError(
             f"training requires {' and '.join(missing)}, not installed here.",

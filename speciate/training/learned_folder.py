@@ -27,7 +27,6 @@ class Weights:
     """A loaded version."""
 
     model: Any
-    """The model, with its adapter if it learns one."""
     tokenizer: Any
     folder: Path
 
@@ -60,26 +59,15 @@ def load_weights(learned: Path, task: LearningTask, device: str, *, base: bool =
         rank = 0 if base else task.learning.lora_rank
         model, tokenizer = load_model(first if rank else folder)
         if rank:
-            model = _with_adapter(model, None if task.step == 0 else folder, rank)
+            from peft import PeftModel, get_peft_model
+
+            if task.step:
+                model = PeftModel.from_pretrained(model, folder, is_trainable=True)
+            else:
+                model = get_peft_model(model, lora_config(rank))
     except (InvalidInputError, NotFoundError) as error:
         raise LearningError(f"the weights of policy {policy.slug!r} cannot be loaded: {error}") from error
     return Weights(model.to(device), tokenizer, folder)
-
-
-def _with_adapter(model: Any, folder: Path | None, rank: int) -> Any:
-    from peft import PeftModel, get_peft_model
-
-    if folder is not None:
-        return PeftModel.from_pretrained(model, folder, is_trainable=True)
-    return get_peft_model(model, lora_config(rank))
-
-
-def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | None:
-    path = weights.folder / OPTIMIZER
-    if task.step == 0 or not path.is_file():
-        return None
-    state: dict[str, Any] = torch.load(path, weights_only=True)
-    return state
 
 
 def keep_checkpoint(

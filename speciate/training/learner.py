@@ -19,10 +19,11 @@ import torch
 
 from speciate.domain.errors import LearningError
 from speciate.domain.policy import PromptFormat
+from speciate.policies.export import OPTIMIZER
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
 from speciate.prompts.compact import opening_of
 from speciate.training.advantages import ESTIMATORS
-from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights, optimizer_state
+from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights
 from speciate.training.losses import logps_and_entropies, low_variance_kl
 from speciate.training.models import chat_text
 from speciate.training.reward_batch import EstimatorConfig
@@ -35,14 +36,11 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class _Rows:
-    """Completions as tensors: B rows of prompt and completion, padded on the right."""
+    """Completions as tensors: B rows of prompt and completion, padded on the right to L tokens."""
 
-    ids: torch.Tensor
-    """Token ids, shape (B, L)."""
-    mask: torch.Tensor
-    """1 for tokens, shape (B, L)."""
-    written: torch.Tensor
-    """1 where the next token belongs to the completion, shape (B, L − 1)."""
+    ids: torch.Tensor  # (B, L)
+    mask: torch.Tensor  # (B, L), 1 for tokens
+    written: torch.Tensor  # (B, L − 1), 1 where the next token belongs to the completion
     sampled: torch.Tensor
     """Log-probabilities that the sampler reported at the same places, shape (B, L − 1)."""
     groups: np.ndarray[Any, np.dtype[np.int64]]
@@ -70,8 +68,8 @@ class TorchLearner:
         optimizer = torch.optim.AdamW(
             [p for p in model.parameters() if p.requires_grad], lr=task.learning.learning_rate, weight_decay=0.01
         )
-        if (state := optimizer_state(weights, task)) is not None:
-            optimizer.load_state_dict(state)
+        if task.step and (path := weights.folder / OPTIMIZER).is_file():
+            optimizer.load_state_dict(torch.load(path, weights_only=True))
         try:
             metrics = self._update(task, model, optimizer, rows)
             name, digest, options = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
@@ -113,7 +111,11 @@ class TorchLearner:
             sums["gap"] += float(((logps.detach() - sampled).abs() * fresh).sum())
             sums["fresh"] += float(fresh.sum())
             sums["truncated"] += float(((ratio > RATIO_CAP) * written).sum())
-        _check_gap(sums["gap"] / max(sums["fresh"], 1.0), task)
+        if (gap := sums["gap"] / max(sums["fresh"], 1.0)) > GAP_LIMIT:
+            raise LearningError(
+                f"the server's log-probabilities differ by {gap:.2f} nats per token from those of the weights that step"
+                f" {task.step + 1} trains: the server samples from other weights, or with another tokenizer."
+            )
         norm = float(torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0))
         if not (isfinite(sums["loss"]) and isfinite(norm)):
             raise LearningError(f"the loss of step {task.step + 1} is not finite, so the step was undone.")
@@ -126,7 +128,7 @@ class TorchLearner:
             "best": float(np.mean(best)),
             "entropy": sums["entropy"] / count,
             "kl": sums["kl"] / count,
-            **({"gap": sums["gap"] / sums["fresh"]} if sums["fresh"] else {}),
+            **({"gap": gap} if sums["fresh"] else {}),
             "age": float(rows.ages.float().mean()),
             "truncated": sums["truncated"] / count,
             "loss": sums["loss"],
@@ -160,14 +162,6 @@ def _advantages(task: LearningTask, rows: _Rows) -> np.ndarray[Any, np.dtype[np.
             rng=np.random.default_rng([task.seed, task.step, *([number] if number else [])]),
         ).values
     return advantages
-
-
-def _check_gap(gap: float, task: LearningTask) -> None:
-    if gap > GAP_LIMIT:
-        raise LearningError(
-            f"the server's log-probabilities differ by {gap:.2f} nats per token from those of the weights that step"
-            f" {task.step + 1} trains: the server samples from other weights, or with another tokenizer."
-        )
 
 
 def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Tensor]:

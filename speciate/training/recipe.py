@@ -43,7 +43,6 @@ BASES: Final = {
     "programs": BaseConfig(problems=8000, steps=700, learning_rate=2e-3),
     "programs-hard": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),
 }
-"""Configuration of the base of each generated task."""
 
 _MEASURED: Final = {
     "entropy": "entropy",
@@ -59,7 +58,6 @@ _NAMES: Final = {
     "base_digest": "another base",
     "data_digest": "other problems",
 }
-"""Parts of a run's identity, in words."""
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number (from 1), the total number of updates, and measurements."""
@@ -183,7 +181,6 @@ def train_policy(
 
 
 def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool = True) -> RewardDiagnosis:
-    """Sample a batch of the base's answers, and tell what their rewards leave to a vector estimator."""
     with quiet(), tempfile.TemporaryDirectory(prefix="speciate-") as folder:
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
@@ -260,7 +257,11 @@ def warm_up_of(base: Path) -> dict[str, Any]:
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     curve = []
     for entry in log:
-        values = {_MEASURED.get(n, n.removeprefix("speciate/")): v for n, v in entry.items() if _is_ours(n, v)}
+        values = {
+            _MEASURED.get(name, name.removeprefix("speciate/")): value
+            for name, value in entry.items()
+            if isinstance(value, int | float) and (name.startswith("speciate/") or name in _MEASURED)
+        }
         if "mean" in values or "mutation_mean" in values:
             curve.append({"step": float(entry["step"]), **{n: round(float(v), 5) for n, v in values.items()}})
     return curve
@@ -310,7 +311,8 @@ def check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
 
 def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path | None) -> Exception | None:
     """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
-    if _is_out_of_memory(error):
+    # On a CPU torch raises a plain RuntimeError.
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         fewer = f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume."
         smaller = (
             "One group is the least of a pass: use a smaller max_tokens, group or model, or an adapter (lora_rank)."
@@ -325,15 +327,6 @@ def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path
             remedy="Remove its folder: --resume continues from the previous one, or starts again.",
         )
     return None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # On a CPU torch raises a plain RuntimeError.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _is_ours(name: str, value: object) -> bool:
-    return isinstance(value, int | float) and (name.startswith("speciate/") or name in _MEASURED)
 
 
 class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see

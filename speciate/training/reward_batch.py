@@ -29,7 +29,6 @@ class Norm(StrEnum):
     GROUP_STD = "group_std"
     """The standard deviation of the group. Biases the gradient towards prompts with small differences."""
     BATCH_STD = "batch_std"
-    """The standard deviation of the whole batch."""
     NONE = "none"
     """Nothing: the estimator is unbiased."""
 

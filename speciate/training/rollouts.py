@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,10 @@ _WEIGHTINGS = 32
 _MOST_MEMBERS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutRewards:
-    """Rewards of B rollouts with at most m answers of k components."""
-
-    rewards: FloatArray
-    """Shape (B, m, k), in [0, 1], higher is better; rows without an answer are zero."""
-    answered: NDArray[np.bool_]
-    """Shape (B, m), False for a missing answer: the rollout was short or unreadable."""
-
-
-def stack_rollouts(rollouts: Sequence[Sequence[Sequence[float]]], *, answers: int, dimensions: int) -> RolloutRewards:
-    """Return the rewards of rollouts as one array (B, m, k), padded with zero rows.
+def stack_rollouts(
+    rollouts: Sequence[Sequence[Sequence[float]]], *, answers: int, dimensions: int
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the rewards of rollouts as one array (B, m, k), padded with zero rows, and which are there, (B, m).
 
     Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped. A problem may
     have fewer rewards than its task: the zeros for the others scale all scores of a group equally, and the group's
@@ -42,11 +33,15 @@ def stack_rollouts(rollouts: Sequence[Sequence[Sequence[float]]], *, answers: in
         for s, vector in enumerate(rollout[:answers]):
             rewards[b, s, : len(vector)] = vector
             answered[b, s] = True
-    return RolloutRewards(rewards, answered)
+    return rewards, answered
 
 
 def measure(
-    batch: RolloutRewards, groups: NDArray[np.int64], scratch: NDArray[np.bool_], rng: np.random.Generator
+    rewards: FloatArray,
+    answered: NDArray[np.bool_],
+    groups: NDArray[np.int64],
+    scratch: NDArray[np.bool_],
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """Return measurements of the rollouts from scratch, to watch a training; masks and groups have shape (B,).
 
@@ -57,27 +52,25 @@ def measure(
     """
     measures: dict[str, float] = {}
     if not scratch.all():
-        measures["mutation_mean"] = float(batch.rewards[~scratch, 0].mean())
+        measures["mutation_mean"] = float(rewards[~scratch, 0].mean())
     numbers = np.unique(groups[scratch])
     if not len(numbers):
         return measures
-    weightings = rng.dirichlet(np.ones(batch.rewards.shape[2]), size=_WEIGHTINGS)
+    weightings = rng.dirichlet(np.ones(rewards.shape[2]), size=_WEIGHTINGS)
     best, weighted, diversity = [], [], []
     for number in numbers:
-        answers = batch.rewards[groups == number].reshape(-1, batch.rewards.shape[2])
+        answers = rewards[groups == number].reshape(-1, rewards.shape[2])
         best.append(answers.mean(axis=1).max())
         weighted.append((answers @ weightings.T).max(axis=0).mean())
-        diversity.append(
-            np.abs(answers[:, None] - answers[None]).sum(axis=2).sum() / (len(answers) * (len(answers) - 1))
-        )
-    measures |= {
-        "mean": float(batch.rewards[scratch].mean()),
+        distances = np.abs(answers[:, None] - answers[None]).sum()
+        diversity.append(distances / (len(answers) * (len(answers) - 1)))
+    return measures | {
+        "mean": float(rewards[scratch].mean()),
         "best": float(np.mean(best)),
         "best_weighted": float(np.mean(weighted)),
         "diversity": float(np.mean(diversity)),
-        "answered": float(batch.answered[scratch].mean()),
+        "answered": float(answered[scratch].mean()),
     }
-    return measures
 
 
 class TrainingPopulations:

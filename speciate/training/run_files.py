@@ -55,7 +55,6 @@ def read_identity(path: Path) -> dict[str, Any]:
 
 
 def state_file(checkpoint: Path, process: int) -> Path:
-    """Return the file of a process's generator and parents in a checkpoint."""
     return checkpoint / (_STATE if process == 0 else f"{process}-{_STATE}")
 
 

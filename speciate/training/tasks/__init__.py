@@ -34,7 +34,16 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
     Without ``evaluator``, tasks that need one can only list their problems.
     """
     if ":" in name:
-        return _imported(name, data, evaluator)
+        module, _, function = name.partition(":")
+        try:
+            open_: Any = getattr(import_module(module), function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidInputError(
+                f"task {name!r} cannot be imported: {error}.",
+                remedy="Expected module:function, with the module's directory in PYTHONPATH.",
+            ) from None
+        task: Task = open_(data, evaluator)
+        return task
     if name not in GENERATED and name not in SANDBOXED:
         names = (*GENERATED, *SANDBOXED)
         remedy = did_you_mean(name, names) or f"Tasks: {', '.join(names)}, or module:function."
@@ -42,19 +51,6 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
     if data is not None:
         raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
     return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
-
-
-def _imported(name: str, data: Path | None, evaluator: EvaluatorClient | None) -> Task:
-    module, _, function = name.partition(":")
-    try:
-        open_: Any = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(
-            f"task {name!r} cannot be imported: {error}.",
-            remedy="Expected module:function, with the module's directory in PYTHONPATH.",
-        ) from None
-    task: Task = open_(data, evaluator)
-    return task
 
 
 __all__ = ["GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]

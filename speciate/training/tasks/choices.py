@@ -20,7 +20,6 @@ from speciate.training.tasks.task import Content, Split, drawn_problems
 
 CHOICES: Final = ("first", "second", "third")
 TESTS: Final = 4
-"""Hidden tests of each function."""
 _TRIES: Final = 40
 
 
@@ -34,7 +33,6 @@ class ChoicesTask(PythonTask):
     max_tokens: ClassVar[int] = 80
 
     def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, tuple[str, ...]]]:
-        """Yield problems with the reference program of each function."""
         for number, content in drawn_problems(self.name, split, count, start, self._draw, key=_behaviours):
             programs = tuple(python_steps.solution(chain) for chain in _chains(content))
             yield _problem(f"{self.name}-{split}-{number}", content), programs

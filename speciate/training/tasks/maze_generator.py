@@ -24,7 +24,6 @@ from speciate.domain.errors import InvalidInputError
 from speciate.training.tasks.maze_score import score_route
 
 Cell = tuple[int, int]
-"""Row and column, counted from 0."""
 
 REWARDS: Final = ("completion", "gold", "diamond", "avoid_lava")
 """The k = 4 components of the reward vector, each in [0, 1], higher is better."""
@@ -41,18 +40,15 @@ class MazeSize:
     side: int = 9
     """Cells along an edge including walls; odd."""
     openings: tuple[int, int] = (18, 28)
-    """Cells opened after Prim's algorithm."""
     items: tuple[int, int] = (3, 5)
     """Pieces of gold, and as many diamonds."""
     lava: tuple[int, int] = (3, 5)
     slack: int = 7
     """Steps of the budget beyond the longer of the two detours."""
     longest: int = 80
-    """Largest accepted budget."""
 
 
 PAPER: Final = MazeSize()
-"""The mazes of the paper."""
 
 SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slack=5, longest=23)
 """Mazes for policies of a third of a million parameters."""
@@ -71,7 +67,6 @@ class Maze:
     diamonds: frozenset[Cell]
     lava: frozenset[Cell]
     budget: int
-    """Maximum steps of a route."""
 
     @cached_property
     def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
@@ -134,7 +129,6 @@ class Maze:
 
 
 def make_maze(rng: np.random.Generator, size: MazeSize = PAPER) -> Maze:
-    """Return a random maze whose budget fits either detour and never both."""
     for _ in range(_ATTEMPTS):
         maze = _candidate(rng, size)
         if maze is not None:

@@ -39,9 +39,7 @@ class ProgramsTask:
 
     name: str
     hidden: tuple[int, int]
-    """Minimum and maximum levels of a hidden function."""
     shown: int
-    """Maximum levels of an answer."""
 
     rewards: ClassVar[tuple[str, ...]] = tuple(f"case_{i + 1}" for i in range(CASES))
     answers: ClassVar[int] = 3

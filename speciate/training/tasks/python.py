@@ -27,7 +27,6 @@ TESTS: Final = 8
 VISIBLE: Final = 3
 MOST_STEPS: Final = 4
 FAMILIES: Final = {"arithmetic": python_steps.NUMBER, "lists": python_steps.LIST, "strings": python_steps.TEXT}
-"""Families by the type of the input."""
 
 PROBES: Final = {kind: python_steps.draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
 """Inputs of each type on which functions with equal results count as equal."""
@@ -40,11 +39,8 @@ class PythonTask:
     """The task."""
 
     evaluator: EvaluatorClient | None = None
-    """Evaluator that scores answers; None if nothing is scored."""
     name: str = "python"
-    """Its key in ``SANDBOXED``."""
     most_steps: int = MOST_STEPS
-    """Steps of the longest function."""
 
     rewards: ClassVar[tuple[str, ...]] = tuple(f"test_{i + 1}" for i in range(TESTS))
     answers: ClassVar[int] = 3

@@ -42,11 +42,8 @@ def score_by_evaluator(
 
 
 def _scored(evaluator: EvaluatorClient, problem: Problem, texts: list[str]) -> dict[str, Vector]:
-    nothing = (0.0,) * len(problem.space.selected)
-    results = evaluator.evaluate(problem, texts, seeds=[0] * len(texts))
-    return {
-        text: nothing
-        if result.rewards is None
-        else tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
-        for text, result in zip(texts, results, strict=True)
-    }
+    vectors = dict.fromkeys(texts, (0.0,) * len(problem.space.selected))
+    for text, result in zip(texts, evaluator.evaluate(problem, texts, seeds=[0] * len(texts)), strict=True):
+        if result.rewards is not None:
+            vectors[text] = tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
+    return vectors

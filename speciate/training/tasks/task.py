@@ -25,8 +25,7 @@ class Task(Protocol):
     """Problems with the same rewards, and a trusted scorer of many candidates."""
 
     @property
-    def name(self) -> str:
-        """Its name in manifests and slugs."""
+    def name(self) -> str: ...
 
     @property
     def rewards(self) -> tuple[str, ...]:

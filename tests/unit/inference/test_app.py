@@ -16,7 +16,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from speciate.domain.errors import UnavailableError
-from speciate.inference import GenerationRequest
+from speciate.inference import Engine, GenerationRequest
 from speciate.inference.app import create_app
 from speciate.inference.scheduler import Scheduler
 from speciate.policies.manifest import weights_digest
@@ -188,7 +188,7 @@ def test_token(folders: dict[str, Path]) -> None:
 
 
 def test_an_overfull_queue_answers_503(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scheduler, "waiting", lambda *_: 4096)
+    monkeypatch.setattr(Engine, "waiting", 4096)
     answer = http.post("/v1/completions", json=ASKED)
     assert "4096 completions of toy are waiting" in _refused(answer, 503)
     assert answer.headers["retry-after"] == "1"

@@ -138,8 +138,6 @@ def test_running_out_of_memory_is_reported_and_frees_it(engine: Engine, monkeypa
         ((1, 50), {}, "not below 50"),
         ((1, -1), {}, "not below 50"),
         (PROMPT, {"max_tokens": 124}, "5 tokens and max_tokens is 124, 129 together: this model reads 128"),
-        (PROMPT, {"n": 0}, "n ≥ 1"),
-        (PROMPT, {"top_p": 0.0}, "top_p"),
     ],
 )
 def test_impossible_requests_are_refused(engine: Engine, prompt: tuple[int, ...], options: dict, words: str) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +162,6 @@ def test_solved_problems_are_not_drawn_again():
     for gated in (True, False):
         trainer = SimpleNamespace(problems=problems, config=SimpleNamespace(unsolved_only=gated),
                                   rng=np.random.default_rng(0), _met={0: 0b11, 1: 0b01, 2: 0b11})  # fmt: skip
-        trainer._solved = partial(VectorTrainer._solved, trainer)
         drawn[gated] = {VectorTrainer._draw_problem(trainer) for _ in range(60)}
         trainer._met = dict.fromkeys(range(4), 0b11)
         assert 0 <= VectorTrainer._draw_problem(trainer) < 4, "all are solved"
