@@ -116,19 +116,16 @@ def probe_tier(tier: str) -> TierProbe:
 
 def _attack(pool: ZygotePool) -> Iterator[str]:
     with _targets() as attempts:
-        programs = {"attempts": _PROGRAM, "an honest program": _HONEST}
-        problem = _problem(attempts, _LIMITS)
-        seeds = (0,) * len(programs)
-        tried, honest = evaluate_cases(EvaluationBatch(problem, (*programs.values(),), seeds, pool, float("inf"), 10.0))
+        problem, programs = _problem(attempts, _LIMITS), (_PROGRAM, _HONEST)
+        tried, honest = evaluate_cases(EvaluationBatch(problem, programs, (0, 0), pool, float("inf"), 10.0))
         if tried.rewards is None:
             yield f"the canary fails: {tried.failure}"
         elif tried.rewards != (1.0,):
             yield f"an attack succeeded: {tried.artifacts.get('cases', '')}"
         if honest.rewards != (1.0,):
             yield f"an honest program fails: {honest.failure or honest.artifacts}"
-        (endless,) = evaluate_cases(
-            EvaluationBatch(_problem(attempts[:1], _SHORT), (_ENDLESS,), (0,), pool, float("inf"), 10.0)
-        )
+        problem = _problem(attempts[:1], _SHORT)
+        (endless,) = evaluate_cases(EvaluationBatch(problem, (_ENDLESS,), (0,), pool, float("inf"), 10.0))
         if endless.failure is None or endless.failure.kind is not FailureKind.TIMEOUT:
             yield f"an endless program is not stopped: {endless.failure}"
 

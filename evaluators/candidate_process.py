@@ -32,12 +32,6 @@ class CallResult:
     failure: Failure | None = None
 
 
-def _candidate_seed(seed: int, problem: Problem) -> int:
-    """Return a seed from which the evaluation's own cannot be derived without the text of the evaluator."""
-    digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
-
-
 class CandidateProcess:
     """A process that serves calls into one candidate's program.
 
@@ -57,7 +51,9 @@ class CandidateProcess:
         if self._language is None:
             files = program_files(program, problem)
             main = files.pop(problem.main_file, program)
-            self.session.post({"program": main, "files": files, "seed": _candidate_seed(seed, problem)})
+            # The evaluation's own seed cannot be derived from it without the text of the evaluator.
+            digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
+            self.session.post({"program": main, "files": files, "seed": int.from_bytes(digest[:4], "big") >> 1})
         else:
             commands = {"language": self._language.model_dump(mode="json"), "cpu_s": limits.cpu_s}
             self.session.post({"files": built or {}, "file_bytes": limits.file_bytes, **commands})
@@ -69,12 +65,11 @@ class CandidateProcess:
         """Wait until a built program is in place and return the failure, if any. Python programs are not built."""
         if self._language is None:
             return None
-        limit_s = self._language.build_s
+        limits = self._limits.model_copy(update={"wall_s": self._language.build_s})
         try:
-            return self.answer(self.session.allow(limit_s, deadline)).failure
+            return self.answer(self.session.allow(limits.wall_s, deadline)).failure
         except SessionEndedError as ended:
-            usage, _ = self.end()
-            return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
+            return failure_of(ended, self.end()[0], limits)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         # A random number, so that nothing sent before the question can be its answer.

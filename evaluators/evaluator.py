@@ -96,7 +96,6 @@ class SandboxEvaluator:
         return sum(engine.sweep() for engine in engines() if not engine.problem)
 
     def languages(self) -> dict[str, str]:
-        """Return the version of each known language in which programs can be evaluated, by name."""
         if self.tier == TIER_B:
             return {}
         return {language.name: language.version for language in self._toolchains.languages() if not language.problem}
@@ -161,9 +160,8 @@ class SandboxEvaluator:
             engine = require_engine(problem.worker_capabilities)
             self._images.require(engine, problem.image)
             image = ImageSandbox(engine, problem.image, problem.writable, self._sandbox.folders)
-            return replace(
-                batch, builds=self._builds, surroundings=digest_of([problem.image, problem.data_files]), image=image
-            )
+            surroundings = digest_of([problem.image, problem.data_files])
+            return replace(batch, builds=self._builds, surroundings=surroundings, image=image)
         if problem.language is None:
             return batch
         if self.tier == TIER_B:

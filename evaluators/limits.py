@@ -24,10 +24,8 @@ def rlimits(
 ) -> dict[str, tuple[int, int]]:
     """Return the soft and hard resource limits of one process, by their names in ``resource``.
 
-    The kernel counts CPU time in whole seconds, so fractions are rounded up. It sends SIGXCPU at the soft limit and
-    SIGKILL one second later. Limits of memory and threads are set elsewhere, because they depend on the zygote and on
-    the tier. ``cpu`` is False for a process that serves many evaluations; ``file_bytes`` the least size of a file that
-    it must be able to write.
+    Limits of memory and threads are set elsewhere: they depend on the zygote and on the tier. ``cpu`` is False for a
+    process that serves many evaluations; ``file_bytes`` the least size of a file that it must be able to write.
     """
     files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {

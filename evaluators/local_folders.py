@@ -25,7 +25,6 @@ def make_temporary_folder(kind: str) -> Path:
 
 @contextlib.contextmanager
 def temporary_folder(kind: str) -> Iterator[Path]:
-    """Make a folder as ``make_temporary_folder`` does, and remove it at the end of the block."""
     folder = make_temporary_folder(kind)
     try:
         yield folder

@@ -106,7 +106,6 @@ class RestartingCandidate:
         return left_s
 
     def refused(self, answer: Message, candidate_s: float) -> CallResult:
-        """Return the result of a call over the direct channel whose answer is not a value."""
         process = self._process
         if process is None or (direct := self.release_channel(candidate_s)) is None:
             return CallResult(0, failure=self._late or self._final or _EXITED)

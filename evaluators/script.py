@@ -138,7 +138,6 @@ class Script:
         self.reply(task)
 
     def _protocol_error(self, detail: str) -> ScriptFailedError:
-        """Stop a script that violates the protocol and return the error to raise."""
         return self._end_session(SessionEndedError(EndReason.BROKEN, detail))
 
     def _end_others(self) -> None:

@@ -31,7 +31,6 @@ from speciate.domain.stage import CascadeStage
 
 
 def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every program of a batch: one process for the script, a fresh one for each candidate."""
     with (
         Script(batch) as script,
         ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter,
@@ -133,7 +132,6 @@ class _TimeLimit:
 
 
 def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | None:
-    """Return the function, the arguments and the time limit of a message that is a call, else None."""
     name, args, timeout_s = message.get("call"), message.get("args"), message.get("timeout_s")
     if not isinstance(name, str) or not isinstance(args, list):
         return None

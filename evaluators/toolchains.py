@@ -59,7 +59,6 @@ class Toolchains:
         return path is not None and (tool not in _VERSIONS or bool(self._version(tool, path)))
 
     def require(self, language: Language) -> None:
-        """Raise ``EvaluatorUnavailableError`` if this machine lacks a program of a language."""
         for tool in language.programs:
             if not self.works(tool):
                 raise EvaluatorUnavailableError(

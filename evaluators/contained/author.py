@@ -123,7 +123,6 @@ class Context:
 
 
 def serve(wire: Wire) -> None:
-    """Load the script and evaluate candidates until the worker closes the channel."""
     first = wire.read()
     if first is None:
         return

@@ -153,7 +153,6 @@ class _Here:
 
 
 def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) -> tuple[int, int]:
-    """Return the process id of the candidate's command and a descriptor of its output."""
     import shutil
 
     words, environment = _without_env(command)

@@ -39,11 +39,8 @@ class DirectChannel:
         self._strays = 0
 
     def call(self, name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the candidate's answer ``{"value": v}``, or what the worker has to know instead; raises as
-        ``Wire.pack``.
-
-        That is ``{"refused": {"index": i, "error": reason, "detail": text}}``, or ``{"lost": "gone" | "broken",
-        "detail": text}`` if there can be no further answer.
+        """Return ``{"value": v}``, ``{"refused": {"index": i, "error": reason, "detail": text}}``, or
+        ``{"lost": "gone" | "broken", "detail": text}`` if there can be no further answer; raises as ``Wire.pack``.
         """
         # Random, so that nothing sent before the question can be its answer.
         nonce = int.from_bytes(os.urandom(_NONCE_BYTES), "little")
@@ -63,7 +60,6 @@ class DirectChannel:
             self._set_clock(self._candidate_ns)
 
     def close(self) -> None:
-        """Close it; the candidate's channel stays with the worker."""
         os.close(self._wire.fd)
         os.close(self._clock_fd)
 

@@ -58,7 +58,6 @@ class Tier(Protocol):
 
 
 def enter(tier: Tier, order: SpawnRequest, limits: RLimits, cgroup: Sequence[int]) -> NoReturn:
-    """Isolate this process, report that it is ready and run the program of its role."""
     code = 1
     try:
         kernel.die_with_parent()

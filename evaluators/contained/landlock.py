@@ -95,7 +95,6 @@ def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> i
 
 
 def enforce(rules: int) -> None:
-    """Apply a ruleset to this process and its children; raises ``OSError`` if the kernel rejects it."""
     call("landlock_restrict_self", rules)
 
 

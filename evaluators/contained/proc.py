@@ -18,7 +18,6 @@ class ProcFolder:
         self._fd, self._root = fd, "/proc/" if fd is None else ""
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file, however long."""
         fd = self._open(path)
         if fd is None:
             return b""

@@ -67,18 +67,12 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class BootMessage:
-    """Configuration of a zygote.
+    """Configuration of a zygote: ``open_tier`` of ``tier_module`` returns the isolation to apply.
 
-    Attributes:
-        tier_module: Module of this package whose ``open_tier`` returns the isolation to apply.
-        user: User and group id to switch to if root starts the zygote; None keeps the user.
-        preload: Modules to import before the first request, for all processes.
-        path: Module search path.
-        readable: Paths that contained processes may read (tier B). In tier A bubblewrap mounts no other paths; here
-            are only those beneath ``/tmp``, which the private ``/tmp`` would cover.
-        hidden: Folders beneath ``readable`` whose files they may not read.
-        folders: Root of the problem folders, or "" (tier B).
-        preload_early: True to import modules before the switch of the user, who may not be able to read their folders.
+    ``user`` is the user and group id to switch to, if root starts it, after the import of ``preload`` if
+    ``preload_early``: that user may be unable to read the modules. ``readable`` are paths that contained processes may
+    read, without the files in ``hidden`` (tier B); in tier A only those beneath ``/tmp``, which the private one covers.
+    ``folders`` is the root of the problem folders, or "" (tier B).
     """
 
     tier_module: str

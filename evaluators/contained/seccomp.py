@@ -191,7 +191,6 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
 
 
 def _check(alternatives: Alternatives) -> list[bytes]:
-    """Return instructions that allow the call if an alternative is true, and deny it otherwise."""
     allow, deny = _op(_RETURN, _ALLOW), _op(_RETURN, _ERRNO | _EPERM)
     if alternatives == ALWAYS:
         return [allow]

@@ -29,7 +29,6 @@ _WATCH_MS = 20
 
 
 def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int) -> NoReturn:
-    """Serve the worker's requests for processes until it closes the connection ``control``."""
     code = 1
     try:
         connection = _keep_only(control)

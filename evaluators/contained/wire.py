@@ -52,7 +52,6 @@ class Wire:
         return self._rest(self.exactly(HEADER_BYTES))
 
     def read_with_descriptors(self, most: int) -> tuple[dict[str, Any] | None, list[int]]:
-        """Return the next message as ``read`` does, and the descriptors that were sent with it."""
         with _Socket(fileno=os.dup(self.fd)) as stream:
             stream.settimeout(None)  # a script may have set another default
             space = socket.CMSG_SPACE(most * _FD_BYTES)

@@ -59,7 +59,6 @@ class Engine:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Abilities that a worker announces for it."""
         # docker fills memory folders with nothing: its programs would find the image's folder empty.
         return frozenset({IMAGES, COPIES} if self.name == "podman" else {IMAGES})
 
@@ -147,14 +146,11 @@ def find_engine() -> Engine | None:
 
 
 def require_engine(capabilities: Collection[str]) -> Engine:
-    """Return an engine with some capabilities; ``EvaluatorUnavailableError`` if there is none."""
     if (engine := find_engine()) is not None and engine.capabilities.issuperset(capabilities):
         return engine
-    engine_problems = "; ".join(
-        f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines()
-    )
+    problems = [f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines()]
     raise EvaluatorUnavailableError(
-        f"The problem has an image, and this machine does not run it: {engine_problems}.",
+        f"The problem has an image, and this machine does not run it: {'; '.join(problems)}.",
         remedy="Install podman (package `podman`), for `writable` as well; `speciate doctor` lists the engines.",
     )
 
@@ -227,7 +223,6 @@ def _answer(argv: Sequence[str], timeout_s: float) -> EngineReply:
 
 
 def _reason(answer: EngineReply) -> str:
-    """Return the last line that an engine printed, which says why it failed, as a sentence."""
     line = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no reason given")
     return f"{line[:500].rstrip('.')}."
 

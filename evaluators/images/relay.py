@@ -69,9 +69,7 @@ class Containers:
         if len(ended.output) > _BUILD_OUTPUT:
             raise CommandFailedError(f"{command[0]}: printed more than {_BUILD_OUTPUT} bytes")
         if ended.code:
-            printed = "\n".join(
-                text for text in (ended.output.decode("utf-8", "replace").rstrip(), ended.errors) if text
-            )
+            printed = "\n".join(filter(None, (ended.output.decode("utf-8", "replace").rstrip(), ended.errors)))
             raise CommandFailedError(f"{_shortened(printed)}\n{command[0]}: {_how(ended.code)}".lstrip())
 
     def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
@@ -111,9 +109,9 @@ class Containers:
             self.engine.remove(name)
 
     def _read(self, process: subprocess.Popen[bytes], most: int, *, build: bool) -> _Ended:
-        """Read what the command prints until it ends, the channel closes, or a limit of sizes is exceeded."""
-        texts = (bytearray(), bytearray())
-        output, errors = texts
+        output, errors = texts = bytearray(), bytearray()
+        channel = select.poll()
+        channel.register(self.channel, _POLLRDHUP)
         with selectors.PollSelector() as selector:
             for stream, text in zip((process.stdout, process.stderr), texts, strict=True):
                 selector.register(stream or 0, selectors.EVENT_READ, text)
@@ -124,7 +122,7 @@ class Containers:
                     if not data:
                         selector.unregister(key.fileobj)
                 del errors[: -4 * DETAIL_CHARS]
-                if _channel_closed(self.channel):
+                if channel.poll(0):
                     raise SystemExit
                 if build:
                     self._check_size()
@@ -143,7 +141,6 @@ class Containers:
             raise CommandFailedError(f"the build wrote more than {self.scratch_bytes} bytes")
 
     def _explain(self, name: str, command: str, ended: _Ended) -> None:
-        """Raise an error if the command did not start, or if its container ran out of memory."""
         state = self._state(name)
         if state.get("OOMKilled"):
             raise CommandFailedError("the container exceeded its limit of memory", "out_of_memory")
@@ -183,12 +180,6 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
         shutil.rmtree(home, ignore_errors=True)
         sys.stderr.flush()
     os._exit(0)
-
-
-def _channel_closed(channel: int) -> bool:
-    poll = select.poll()
-    poll.register(channel, _POLLRDHUP)
-    return bool(poll.poll(0))
 
 
 def _how(code: int) -> str:

@@ -45,7 +45,6 @@ class ProblemFolders:
 
     @contextmanager
     def own(self, files: dict[str, str]) -> Iterator[Path]:
-        """Provide a new folder with these files and remove it at the end of the block."""
         folder = self.root / uuid4().hex
         _fill(folder, files)
         try:

@@ -127,7 +127,6 @@ def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def core_variables(cores: int) -> dict[str, str]:
-    """Return the environment variables that make libraries compute with a number of threads, on processors."""
     return {
         **dict.fromkeys(_CORES.split(), str(cores)),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
@@ -169,7 +168,6 @@ def _required_beneath(hidden: list[str], site: Path | None) -> list[str]:
 
 
 def _beneath(visible: list[str], folder: Path) -> list[str]:
-    """Return every path of a folder beneath the visible paths, which may be links."""
     reals = {path: Path(path).resolve() for path in visible}
     return [str(Path(path, folder.relative_to(real))) for path, real in reals.items() if real in folder.parents]
 

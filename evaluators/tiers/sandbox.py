@@ -17,16 +17,12 @@ from speciate.domain.limits import Limits
 
 
 class ProcessRole(StrEnum):
-    """Program that a contained process runs."""
+    """Program that a contained process runs, a module of ``evaluators.contained``."""
 
     CANDIDATE = "candidate"
-    """Serve calls into one candidate's program."""
     AUTHOR = "author"
-    """Serve the problem author's script, for many candidates."""
     COMMAND = "command"
-    """Serve calls into one candidate that is not Python."""
     IN_PROCESS = "in_process"
-    """Serve an author's script that imports one candidate."""
 
 
 @dataclass(frozen=True, slots=True)

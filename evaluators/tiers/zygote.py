@@ -37,7 +37,6 @@ class Zygote:
         cores: int = 1,
         toolchains: tuple[str, ...] = (),
     ) -> None:
-        """Start the zygote and wait until it is ready; raises ``EvaluatorUnavailableError`` or ``OSError``."""
         self.pid, self.users, self._preload = 0, 0, preload
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:

@@ -35,7 +35,6 @@ def policy_kind(name: str) -> PolicyKind:
 
 
 def takes_key(policy: Policy) -> bool:
-    """Return True if an API key may be stored for a policy's endpoint."""
     return policy.kind in KINDS and policy_kind(policy.kind).takes_key
 
 

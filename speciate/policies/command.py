@@ -147,7 +147,6 @@ class CommandPolicy:
         """Do nothing: the program is looked up for each request."""
 
     def _located(self, refusal: type[SpeciateError] = PolicyUnavailableError) -> str:
-        """Return the path of the program; raise ``refusal`` unless the operator allows the command."""
         if not self._context.allows(self._command):
             raise refusal(
                 f"policy {self._policy.slug!r}: the operator does not allow the command {self._options.command!r}.",
@@ -196,7 +195,6 @@ class CommandPolicy:
         return replace(self._read(request, result, changed), latency_s=time.monotonic() - started)
 
     def _read(self, request: SampleRequest, process: CommandResult, changed: str | None) -> SampleResult:
-        """Return the changed program, else the output, else why there is no answer."""
         output = read_output(process.output)
         result = self._measured(request, output)
         failure, printed = _failure(process, output), output.text.strip()
@@ -239,7 +237,6 @@ class CommandPolicy:
 
 
 def _failure(process: CommandResult, output: AgentOutput) -> str:
-    """Return what failed; empty for a process with an answer."""
     errors, text = process.errors.strip(), output.text.strip()
     if process.exceeded:
         return f"it {process.exceeded}"
@@ -277,7 +274,6 @@ class Workspace:
         )
 
     def answer(self) -> str | None:
-        """Return the changed program in the form of an answer; None if nothing changed."""
         problem = self._problem
         many, is_python = problem is not None and problem.many_files, problem is None or problem.is_python
         names = [*self._before, *(self._new_files(is_python) if many else ())]

@@ -69,7 +69,6 @@ class EndpointCheck:
         return replace(identity, verification=self._verification)
 
     def _verified(self, probe: Probe, card: ModelCard, cards: Sequence[ModelCard]) -> Verification | None:
-        """Verify by its answers what the endpoint samples from."""
         root = card.parent or self._options.base_model
         related = [other.id for other in cards if root and root in (other.id, other.parent) and other.id != card.id]
         verification = verify(probe, self._model, related, self._complete)

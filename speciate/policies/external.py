@@ -27,7 +27,6 @@ class ExternalPolicy:
         return 0
 
     def sample(self, _: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Raise ``PolicyUnavailableError``: an external policy proposes by itself."""
         raise PolicyUnavailableError(
             f"policy {self._slug!r} cannot be asked: it proposes from outside.",
             remedy="Send proposals to its runs with `speciate runs propose`, or use another policy.",

@@ -164,14 +164,12 @@ class HttpEndpoint:
         raise error
 
     def query(self, method: str, path: str, payload: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        """Send a request about the endpoint; return status and body, whatever the status is."""
         # A POST may take long, such as loading an adapter.
         timeout_s = CHECK_TIMEOUT_S if method == "GET" else self._policy.timeout_s
         reply = self.exchange(method, path, payload, timeout_s=timeout_s)
         return reply.status, reply.body
 
     def unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
-        """Return the error that names the policy and its endpoint."""
         place = f"policy {self._policy.slug!r} at {self.place}"
         return PolicyUnavailableError(f"{place}: {message.rstrip('.')}.", remedy=remedy)
 

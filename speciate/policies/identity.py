@@ -60,7 +60,6 @@ def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> Wei
 
 
 def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> None:
-    """Check that the longest answer fits into the model's context beside a prompt."""
     lengths = [other.max_model_len for other in (card, *cards) if other.id in (card.id, card.parent)]
     longest = next((length for length in lengths if length is not None), None)
     if longest is not None and policy.sampling.max_tokens >= longest:

@@ -163,7 +163,6 @@ def _absolute(argument: str, *, is_program: bool) -> str:
 
 
 def _only_model(source: _Source) -> str:
-    """Return the name of the only model that a server lists."""
     from speciate.policies.http_endpoint import OTHER_SERVICE, HttpEndpoint, TransientError
     from speciate.policies.kind import ClientContext
     from speciate.policies.openai_options import OpenAICompatibleOptions

@@ -121,7 +121,6 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
 
 
 def _training(manifest: Manifest) -> Training:
-    """Return the training curve up to a checkpoint, thinned to means of neighbours."""
     curve = [(entry["entropy"], entry["mean"]) for entry in manifest.metrics if {"entropy", "mean"} <= entry.keys()]
     size = max(1, -(-len(curve) // _CURVE_POINTS))
     parts = [curve[i : i + size] for i in range(0, len(curve) - size + 1, size)]

@@ -43,13 +43,11 @@ def sum_of_counts(texts: Iterable[str]) -> int | None:
 
 
 def read_logprobs(values: Iterable[object]) -> list[float]:
-    """Return the log-probabilities among reported values."""
     numbers = [n for value in values if not isinstance(value, str) and (n := read_number(value)) is not None]
     return [number for number in numbers if _LEAST_LOGPROB <= number <= _MOST_LOGPROB]
 
 
 def read_token_ids(values: object) -> tuple[int, ...]:
-    """Return reported token ids; empty unless every value is one."""
     if not isinstance(values, list):
         return ()
     ids = [read_count(value, _MOST_TOKEN_ID) for value in values]

@@ -252,7 +252,6 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         return replace(result, completions=tuple(completions))
 
     def _billed(self, reply: Reply, ceilings: TokenCeilings) -> Billed:
-        """Return what a response without an answer cost."""
         good = reply.status == HTTPStatus.OK and "html" not in reply.content_type  # such as a page for signing in
         computed = good or reply.status in _GATEWAY_TIMEOUTS
         return billed(reported_usage(reply, ceilings), ceilings, computed=computed)
@@ -262,17 +261,13 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
 
 
 def _address(policy: Policy) -> tuple[str, str]:
-    """Return the base URL and the model; raises ``InvalidInputError`` if one is missing."""
     if policy.base_url is not None and policy.model is not None:
         return policy.base_url, policy.model
-    missing = (
-        FieldError("expected an address such as http://127.0.0.1:8000/v1", where="base_url")
-        if policy.base_url is None
-        else FieldError("expected a name that GET /models lists", where="model")
-    )
-    raise InvalidInputError(
-        f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", field_errors=(missing,)
-    )
+    missing = FieldError("expected a name that GET /models lists", where="model")
+    if policy.base_url is None:
+        missing = FieldError("expected an address such as http://127.0.0.1:8000/v1", where="base_url")
+    message = f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}."
+    raise InvalidInputError(message, field_errors=(missing,))
 
 
 def _with(result: SampleResult, lost: Billed) -> SampleResult:

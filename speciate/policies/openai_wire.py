@@ -126,7 +126,6 @@ def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, 
 
 
 def _continued(body: Mapping[str, Any], opening: str) -> dict[str, Any]:
-    """Return the fields that make a completion continue an opened reply."""
     if "prompt" in body:
         return {"prompt": f"{body['prompt']}\n\n{opening}"}
     messages = [*body["messages"], {"role": "assistant", "content": opening}]
@@ -201,7 +200,6 @@ def _result(
 
 
 def _response(reply: Reply) -> dict[str, Any]:
-    """Return the response as an object, joined if it is a stream."""
     what = "an event of the stream" if reply.is_stream else "the response"
     # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
     marks = sum(reply.body.count(mark) for mark in b",[{")
@@ -323,7 +321,6 @@ def _tool_calls(calls: object) -> str:
 
 
 def _logprobs(choice: Mapping[str, Any]) -> list[object]:
-    """Return the log-probabilities of a choice's tokens; empty if they are not reported."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):
         return []

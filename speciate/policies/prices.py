@@ -66,7 +66,6 @@ def _read_own(path: Path) -> dict[str, Price]:
 
 @cache
 def _shipped() -> tuple[str, dict[str, Price]]:
-    """Return the date of the shipped table, and its prices by ``PROVIDER/MODEL``."""
     table: dict[str, Any] = tomllib.loads(files("speciate.policies").joinpath("prices.toml").read_text())
     dated = str(table.pop("date"))
     table.pop("source")

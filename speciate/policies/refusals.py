@@ -127,7 +127,6 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
 
 
 def _others(payload: Mapping[str, Any], policy: Policy) -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield what endpoints refuse besides single fields, with the remedies."""
     if not payload.get("stream"):
         yield _STREAM, "The endpoint only streams: register the policy again with --option stream=true."
     if any(message.get("role") == "system" for message in payload.get("messages", ())):
@@ -212,7 +211,6 @@ def _stated(error: object) -> Iterator[str]:
 
 
 def _place(name: str, message: str) -> int | None:
-    """Return where a text names a field: in quotes, after ``body.``, as a parameter, or before a verdict."""
     word = re.escape(name)
     match = re.search(
         rf"[`'\"]{word}[`'\"]|\bbody\.{word}\b"

@@ -62,7 +62,6 @@ class RequestFields(Value):
         return "n" in self.fields and self.fields["n"] is None
 
     def apply(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request as the endpoint accepts it."""
         if self.reasoning_effort is not None:
             body = {**body, "reasoning_effort": self.reasoning_effort}
         sent: dict[str, Any] = {}
@@ -78,7 +77,6 @@ class RequestFields(Value):
 
 
 def one_each(request: SampleRequest) -> list[SampleRequest]:
-    """Return a request for each completion, with seeds of their own."""
     if request.n == 1:
         return [request]
     return [replace(request, n=1, seed=seed_of(request.seed, index)) for index in range(request.n)]

@@ -19,7 +19,6 @@ Sample = Callable[[Sequence[SampleRequest]], list[SampleResult]]
 
 
 def sample_sets(policy: Policy, requests: Sequence[SampleRequest], sample: Sample) -> list[SampleResult]:
-    """Return the results of requests, in order; ``sample`` answers one round of them."""
     results = sample(requests)
     turns = [turns_of(policy, request.prompt, request.role) for request in requests]
     for turn in range(1, max(turns, default=1)):

@@ -80,7 +80,6 @@ class _Choice:
         self._rest |= {name: part[name] for name in ("finish_reason", "error") if part.get(name) is not None}
 
     def joined(self) -> dict[str, Any]:
-        """Return the choice as it would stand in a response."""
         texts = {name: "".join(parts) for name, parts in self._texts.items()}
         functions = [{name: "".join(parts) for name, parts in call.items()} for _, call in sorted(self._calls.items())]
         message: dict[str, Any] = {name: texts[name] for name in _TEXTS if name in texts}

@@ -142,7 +142,6 @@ def _request(model: str, prompt: str) -> dict[str, Any]:
 
 
 def _read(response: Mapping[str, Any] | None) -> tuple[dict[str, float], ...]:
-    """Return the reported tokens of each position; empty if they are not reported."""
     try:
         positions = (response or {})["choices"][0]["logprobs"]["top_logprobs"]
         read = [{str(t): read_number(value) for t, value in each.items()} for each in positions]

@@ -78,7 +78,6 @@ def between_answers(opening: str) -> str:
 
 
 def stops_of(opening: str) -> tuple[str, ...]:
-    """Return the texts that end a reply with one program."""
     return (CLOSING,) if opening == f"{_FENCE}\n" else (CLOSING, *_AFTER_FUNCTION)
 
 

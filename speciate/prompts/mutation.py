@@ -93,11 +93,9 @@ def build_prompt(
 class _PromptParts:
     problem: str
     parent: str
-    """The program to change, or empty."""
     best: tuple[str, ...]
     """The best program, unless it is the one to change or to start from."""
     others: tuple[str, ...]
-    """Further programs, most useful first."""
     attempts: tuple[str, ...]
     feedback: tuple[str, ...]
     causes: tuple[str, ...]
@@ -173,7 +171,6 @@ class _Writer:
         return Prompt(system=storable(self._system), user=storable(fill(template, values)))
 
     def tokens(self, content: _PromptParts) -> int:
-        """Return the token bound of the prompt with its longest possible request."""
         wordings = self.requests(others=bool(content.others or content.best))
         return prompt_tokens(self.prompt(content, max(wordings, key=token_bound)))
 
@@ -196,7 +193,6 @@ def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
 
 
 def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
-    """Yield all parts, then the rest after each omission."""
     yield content
     for name in _OMITTED:
         while texts := getattr(content, name):

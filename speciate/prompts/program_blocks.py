@@ -56,7 +56,6 @@ def elision_in(text: str, base: str = "") -> str | None:
 
 
 def last_long(texts: Sequence[str]) -> str:
-    """Return the last text that is at least half as long as the longest."""
     longest = max(map(len, texts))
     return [text for text in texts if 2 * len(text) >= longest][-1]
 

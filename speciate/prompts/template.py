@@ -38,7 +38,6 @@ def default_template(name: str) -> str:
 
 
 def placeholders_of(name: TemplateName) -> tuple[str, ...]:
-    """Return the placeholders that a template may have: those of the default one."""
     return tuple(Template(default_template(name)).get_identifiers())
 
 

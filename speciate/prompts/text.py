@@ -37,7 +37,6 @@ def bounded(text: str, limit: int) -> str:
 
 
 def fenced(text: str, info: str = "") -> str:
-    """Return the text in a code fence longer than any run of backticks inside it."""
     ticks = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=2))
     return f"{ticks}{info}\n{text if text.endswith(chr(10)) else text + chr(10)}{ticks}"
 

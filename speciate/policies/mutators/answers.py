@@ -15,7 +15,6 @@ _ANSWER_END: Final = "</answer>"
 
 
 def answered(programs: Sequence[str], count: int, *, is_python: bool) -> tuple[Completion, ...]:
-    """Return completions of ``count`` programs each."""
     texts = [shown(program, is_python=is_python) for program in programs]
     starts = range(0, len(texts), count)
     return tuple(Completion(f"\n{SEPARATOR}\n".join(texts[start : start + count])) for start in starts)

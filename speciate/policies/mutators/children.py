@@ -83,7 +83,6 @@ def _operation(
 
 
 def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked: bool) -> str:
-    """Return the child that an operator makes of a text, or the text itself if the child is invalid."""
     source = read_source(text)
     child = applied(source.data, operation(source, rng)).decode("utf-8", "replace")
     if child == text or len(child) > MAX_PROGRAM_BYTES or (checked and not _usable(source, text, child)):

@@ -25,7 +25,6 @@ Sigmas = tuple[float, float]
 
 
 def perturb(source: Source, sigmas: Sigmas, rng: np.random.Generator) -> list[SourceEdit]:
-    """Return edits that change some constants of a source; empty if it has none."""
     if not source.numbers:
         return []
     weights = source.number_weights
@@ -104,7 +103,6 @@ def _stepped(number: Number, rng: np.random.Generator) -> float:
 
 
 def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Return an edit of single characters of a text: replace, delete, insert or swap."""
     inside = (i for low, high in source.regions for i in range(low, high))
     places = [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]
     if not places:

@@ -50,10 +50,9 @@ Values = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A program of the shape of the one to improve."""
+    """A program of the shape of the one to improve; ``parent`` is the number of its first parent, 0 for none."""
 
     parent: int
-    """Number of its first parent; 0 for none."""
     reward: float
     numbers: Values
 
@@ -142,7 +141,6 @@ def _sum(number: Number, value: int | float, size: float) -> int | float:
 
 
 def _steps(source: Source, points: Mapping[int, _Point], share: float, rng: np.random.Generator) -> list[_Step]:
-    """Replay the changes of one number, in order."""
     firsts = [_first_step(source, each, share) for each in source.numbers]
     # Most integers are no quantities, so they come last.
     turns = [-1.0 if isinstance(each.value, int) else -2.0 for each in source.numbers]

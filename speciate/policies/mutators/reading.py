@@ -63,7 +63,6 @@ def _starts(data: bytes) -> list[int]:
 
 
 def _regions(data: bytes, text: str) -> tuple[Span, ...]:
-    """Return the insides of the EVOLVE-BLOCKs, or the whole program if there are none."""
     starts = _starts(data)
     blocks = blocks_or_none(text)
     return tuple(Span(starts[block.start], starts[block.end - 1]) for block in blocks) or (Span(0, len(data)),)

@@ -48,7 +48,6 @@ def operand(source: Source, expression: Expression) -> bytes:
 
 
 def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Delete or repeat a statement, or swap it with the next one of its body."""
     statement = pick(source.statements, rng)
     match int(rng.integers(3)):
         case 0:
@@ -61,7 +60,6 @@ def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdi
 
 
 def change_elements(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Delete, repeat, swap or move an element of a list, tuple or set display."""
     if not source.elements:
         return []
     weights = source.element_weights

@@ -102,8 +102,7 @@ class Walker:
             return
         span = self._span(node)
         allowed = self._is_allowed(span)
-        number = _number(node)
-        if number is not None:
+        if (number := _number(node)) is not None:
             if allowed:
                 self._record_number(span, number, structural)
                 if not readonly:
@@ -212,7 +211,6 @@ class Walker:
 
 
 def _number(node: ast.expr) -> int | float | None:
-    """Return the value of a numeric constant including its sign; None for any other expression."""
     if isinstance(node, ast.Constant):
         value = node.value
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None

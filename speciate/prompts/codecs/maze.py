@@ -35,7 +35,6 @@ class MazeCodec:
         return " ".join([*tokens, ONE if answers == 1 else MANY])
 
     def read(self, text: str, *, answers: int) -> list[str]:
-        """Return the routes of a completion as ``60 50 40 …``."""
         return [
             " ".join(cells) if all(_CELL.fullmatch(cell) for cell in cells) else ""
             for cells in split_answers(text, answers)

@@ -60,7 +60,6 @@ class _Analysis:
     compared: Sequence[tuple[str, str]]
     """The pairs that share the error probability."""
     extended_late: bool
-    """True if an amendment was made after runs had ended."""
 
     @property
     def fixed(self) -> bool:
@@ -68,7 +67,6 @@ class _Analysis:
 
 
 def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
-    """Pair two entrants by name; incomplete pairs are excluded and counted."""
     names = [entrant.name for entrant in schedule.declared.entrants]
     i, j = names.index(a), names.index(b)
     both = results.ended[..., i] & results.ended[..., j]
@@ -134,7 +132,6 @@ def compare(
     resamples: Resamples,
     compared: Sequence[tuple[str, str]],
 ) -> tuple[Comparison, ...]:
-    """Compare pairs of entrants, which share the declared error probability."""
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
     analysis = _Analysis(schedule, results, resamples, compared, extended_late)
     pairs = [pair_up(schedule, results, a, b) for a, b in compared]

@@ -58,7 +58,6 @@ def methods_doubt(declared: Tournament) -> str:
 def compare_groups(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results
 ) -> tuple[MethodComparison, ...]:
-    """Return every comparison of a method with the baseline method; tests appear when all runs have ended."""
     declared = schedule.declared
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
     measured = [_measure(schedule, results, a, b, extended_late) for a, b in declared.method_comparisons]
@@ -81,15 +80,12 @@ class _Measured:
     groups: tuple[MethodGroup, MethodGroup]
     """A and B, without training runs that have no completed search run."""
     declared: tuple[MethodGroup, MethodGroup]
-    """A and B as declared."""
     values: tuple[FloatArray, FloatArray]
     """Of A and of B, shape (n_runs, n_problems)."""
     missing: int
     """(problem, seed) pairs excluded because a run failed or was cancelled."""
     finished: bool
-    """True if every planned run has ended."""
     extended_late: bool
-    """True if an amendment was made after runs had ended."""
 
     @property
     def paired(self) -> bool:

@@ -49,7 +49,6 @@ def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[
 
 
 def _mean(values: FloatArray, ended: BoolArray, resamples: Resamples, empty: str) -> Estimate:
-    """Return the mean over problems of the mean over completed runs that have a number."""
     measured = np.where(ended, values, np.nan)
     some = np.isfinite(measured).any(axis=1)
     with warnings.catch_warnings():

@@ -73,7 +73,6 @@ class Results:
 
     @staticmethod
     def columns(declared: Tournament) -> tuple[str, ...]:
-        """Return the names of the numbers of a run, in the order of ``fill``."""
         policies = max(len(entrant.policy_names) for entrant in declared.entrants)
         best_by = (f"best_by_{budget:.0f}" for budget in budgets(declared))
         by_policy = (f"policy_{i}_{name}" for i in range(policies) for name in POLICY_NUMBERS)

@@ -21,14 +21,7 @@ RUN_NUMBERS: Final = (
 POLICY_NUMBERS: Final = (
     "rollouts", "answers", "entropy", "unreadable", "failed", "duplicates", "reward", "within", "across",
 )  # fmt: skip
-"""Numbers of one policy within a run; NaN if undefined.
-
-- ``entropy``: nats per token, the mean of −log p over the sampled tokens;
-- ``unreadable``: share of completions without a readable answer;
-- ``failed`` (not scored, or infeasible) and ``duplicates``: shares of the answers;
-- ``reward``: mean score of the answers, failed ones 0;
-- ``within`` and ``across``: mean L1 distance between feasible answers of one completion, and of two.
-"""
+"""Numbers of one policy within a run, documented in ``report.measures.PolicyHealth``; NaN if undefined."""
 
 BUDGETS: Final = 8
 """Budgets, evenly spaced in logarithm, at which the best score so far is recorded."""

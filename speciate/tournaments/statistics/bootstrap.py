@@ -25,7 +25,6 @@ def all_equal(values: FloatArray) -> bool:
 
 
 def resample(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return problems drawn with replacement, shape (draws, clusters)."""
     return rng.integers(0, clusters, (draws, clusters))
 
 

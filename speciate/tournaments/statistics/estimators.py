@@ -57,8 +57,7 @@ def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
 def diversity(rewards: ArrayLike, valid: ArrayLike) -> tuple[float, float]:
     """Return the mean L1 distance between two of a policy's reward vectors, and between two valid ones.
 
-    Failed samples keep their row in the first number, so frequent failure can look like diversity; the valid ones can
-    be very few. NaN with fewer than two samples.
+    Frequent failure can look like diversity in the first number. NaN with fewer than two samples.
 
     2 / (n (n − 1)) · Σ_{i<j} ‖r_i − r_j‖₁, in O(d n log n): in sorted order the i-th of n values enters the pairwise
     distances 2i − n − 1 times. The direction of rewards does not matter, but their scale does: normalise first. Source:
@@ -73,10 +72,9 @@ def diversity(rewards: ArrayLike, valid: ArrayLike) -> tuple[float, float]:
 def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     """Return the mean L1 distance between two samples of the same group, and between two of different groups.
 
-    Groups are completions. Answers of one completion can differ because the policy saw the earlier ones while writing
-    the later ones; answers of two completions differ by chance alone. NaN without such a pair.
-
-    Rewards have shape (n, d), normalised; n may be 0. Groups have shape (n,).
+    Groups are completions, shape (n,). Answers of one completion can differ because the policy saw the earlier ones
+    while writing the later ones; those of two differ by chance alone. NaN without such a pair. Rewards have shape
+    (n, d), normalised; n may be 0.
     """
     labels = np.asarray(groups, dtype=np.int64)
     if labels.size == 0:

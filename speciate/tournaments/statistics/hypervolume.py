@@ -55,7 +55,6 @@ def _evenly(count: int, dimensions: int) -> FloatArray:
 
 
 def _area(front: FloatArray) -> float:
-    """Return the exact volume of nondominated points in one or two dimensions."""
     if front.shape[1] == 1:
         return float(front.max(initial=0.0))
     front = front[np.argsort(-front[:, 1], kind="stable")]

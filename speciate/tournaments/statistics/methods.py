@@ -169,7 +169,6 @@ def _assignments(runs: int, size: int) -> NDArray[np.int8]:
 
 
 def _distances(pooled: FloatArray, members: NDArray[np.integer[Any]]) -> FloatArray:
-    """Return |mean of the chosen runs − mean of the others|, for each row of indices."""
     sums, n = pooled[members].sum(axis=1), members.shape[1]
     return np.asarray(np.abs(sums / n - (pooled.sum() - sums) / (len(pooled) - n)))
 

@@ -89,13 +89,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     """Test if two unlock sets differ by more than chance (exact McNemar test, two-sided).
 
     p = min(1, 2 P[Bin(only_a + only_b, ½) ≤ min(only_a, only_b)]). Source: McNemar 1947; the exact form is Agresti,
-    Categorical Data Analysis, section 11.1.
-
-    With runs instead of problems every (problem, seed) is a pair: more power, but the null is that both policies have
-    the same solve rate on *every* problem. A policy that is better on half of the problems and worse on the other half
-    violates it: with two logits either way 25 % are rejected in the same simulation. Read it beside the sign-flip test.
-
-    ``a`` and ``b`` are True for unlocked problems (n_problems,), or for successful runs (n_problems, n_seeds).
+    Categorical Data Analysis, section 11.1. ``a`` and ``b`` are True for unlocked problems, shape (n_problems,).
     """
     from scipy import special  # imported here: every process loads this module, and few run a test
 
