@@ -54,11 +54,7 @@ class EnvironmentStore:
     def use(
         self, requirements: Sequence[str], report: Callable[[str], None] = lambda _: None
     ) -> Iterator[Environment | None]:
-        """Provide an environment, building it if necessary, and protect it from pruning meanwhile.
-
-        Yields None without requirements; raises ``EvaluatorUnavailableError``. ``report`` receives pip's lines of
-        progress.
-        """
+        """Provide an environment, or None without requirements, unpruned; ``report`` receives pip's lines."""
         if not requirements:
             yield None
             return

@@ -45,10 +45,7 @@ EVALUATE_BY_KIND: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]
 
 
 class SandboxEvaluator:
-    """Score candidates outside their process; an ``EvaluatorClient``.
-
-    Batches share only warm interpreters, which never read batch data. It is thread-safe and fork-safe.
-    """
+    """An ``EvaluatorClient``, thread- and fork-safe. Batches share only interpreters that never read their data."""
 
     def __init__(
         self,

@@ -48,10 +48,7 @@ def open_toolchains(settings: Settings) -> Toolchains:
 
 
 def open_evaluator(tier_name: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
-    """Return an evaluator in the strongest tier that passes its attacks (``auto``), or in the requested tier.
-
-    Raises ``ConfigurationError`` for an unknown tier, ``EvaluatorUnavailableError`` if none passes.
-    """
+    """Return an evaluator in a tier, with ``auto`` the strongest that passes its attacks; raises if none does."""
     if tier_name == UNSAFE:
         _log.warning(UNSAFE_WARNING)
         return _evaluator(UNSAFE, settings)

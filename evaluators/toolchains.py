@@ -33,10 +33,7 @@ class FoundLanguage:
 
 
 class Toolchains:
-    """Programs that build or run candidates, of ``/usr`` and of installations elsewhere, each with a folder ``bin``.
-
-    The first of the ``folders`` that has a program wins.
-    """
+    """Programs of ``/usr`` and of folders with a ``bin``; the first of the ``folders`` that has one wins."""
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self.folders = tuple(map(str, folders))

@@ -15,10 +15,7 @@ _SPARE_SPACE = 64 << 30  # libraries reserve address space that they do not use;
 
 
 def cpu_rlimit(cpu_s: float) -> tuple[int, int]:
-    """Return the soft and hard limit of ``RLIMIT_CPU`` for some seconds.
-
-    The kernel counts ticks, up to a tenth off on a busy host, and a program that measures its time may use all of it.
-    """
+    """Return soft and hard ``RLIMIT_CPU``; ticks are up to a tenth off, and a program may use all of its time."""
     seconds = math.ceil(1.25 * cpu_s)
     return seconds, seconds + 1
 

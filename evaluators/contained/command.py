@@ -56,10 +56,7 @@ class Commands(Protocol):
     def compile(self, command: list[str]) -> None: ...
 
     def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Return what the candidate's command prints, at most ``most`` bytes, given its standard input.
-
-        Raises ``CommandFailedError``, whose message quotes standard error, or ``TooLongError``.
-        """
+        """Return the command's output, at most ``most`` bytes; raises ``CommandFailedError`` or ``TooLongError``."""
 
 
 def serve(wire: Wire, commands: Commands | None = None) -> None:

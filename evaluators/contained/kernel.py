@@ -59,11 +59,7 @@ def forbid_new_privileges() -> None:
 
 
 def fork_apart() -> int:
-    """Fork into new user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
-
-    No hooks run, not even those of the C library; the child, a supervisor, runs nothing that needs them, and forks with
-    ``fork``.
-    """
+    """Fork into new user, process, mount and IPC namespaces as ``os.fork`` does, but without any hooks."""
     return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD)
 
 

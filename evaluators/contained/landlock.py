@@ -59,10 +59,7 @@ def handled(version: int) -> tuple[int, int, int]:
 
 
 def restrict(version: int, allowed: dict[str, int], only: int | None = None, port: int | None = None) -> None:
-    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths.
-
-    ``port`` is one that they may connect to by TCP, on any machine.
-    """
+    """Forbid what Landlock controls, except rights beneath some paths and TCP to ``port`` on any machine."""
     rules = ruleset(version, allowed, only)
     if port is not None and version >= NETWORK_SINCE:
         rule = _NetPort(_CONNECT_TCP, port)
@@ -72,10 +69,7 @@ def restrict(version: int, allowed: dict[str, int], only: int | None = None, por
 
 
 def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> int:
-    """Return a descriptor of rules for ``enforce``; paths that do not exist are ignored.
-
-    ``only`` are rights on files to forbid instead of everything.
-    """
+    """Return rules for ``enforce``, without missing paths; ``only`` are rights to forbid instead of everything."""
     files, net, scoped = handled(version) if only is None else (only, 0, 0)
     words = [files, net, scoped][: 1 if version < NETWORK_SINCE else 2 if version < 6 else 3]
     attributes = (ctypes.c_uint64 * len(words))(*words)

@@ -26,10 +26,7 @@ def load(text: str, name: str, file: str | None = None) -> dict[str, Any]:
 
 
 def describe(error: BaseException, text: str, name: str, *, quote: bool = True) -> str:
-    """Return the end of a traceback with the program's own lines, or the exception's type if formatting it fails.
-
-    Without ``quote`` the exception's own text is left out, which may quote data.
-    """
+    """Return a traceback's end in the program; without ``quote`` not the exception's text, which may be data."""
     try:
         import linecache
         import traceback

@@ -28,10 +28,7 @@ from .supervise import supervise
 
 
 def main(fd: int) -> NoReturn:
-    """Serve requests for supervisors from a connected socket until the other end closes.
-
-    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
-    """
+    """Serve packets, a ``SpawnRequest`` with a supervisor's connection each, until the other end closes."""
     # The worker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
     requests = socket.socket(fileno=os.dup(fd))
     os.close(fd)

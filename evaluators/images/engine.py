@@ -63,10 +63,7 @@ class Engine:
         return frozenset({IMAGES, COPIES} if self.name == "podman" else {IMAGES})
 
     def options(self, limits: Limits, writable: Sequence[str], variables: dict[str, str]) -> list[str]:
-        """Return the beginning of the command line that runs a command in a new container.
-
-        ``writable`` are folders of the image, ``variables`` the environment beside that of the image.
-        """
+        """Return the begin of a ``run``; ``writable`` are folders of the image, ``variables`` come beside its own."""
         memory = f"{limits.memory_bytes + limits.tmp_bytes * (1 + len(writable))}b"
         tasks = limits.threads + limits.processes
         argv = [self.name, "run", "--interactive", "--pull", "never", "--network", "none", "--read-only"]

@@ -22,10 +22,7 @@ Key = tuple[tuple[str, ...], bool, Path | None, int]
 
 
 class ZygotePool:
-    """Start supervisors of contained processes of one tier; a ``Sandbox``.
-
-    Zygotes belong to the process that started them: after a fork the child starts its own.
-    """
+    """Start supervisors of one tier; a ``Sandbox``. After a fork the child starts zygotes of its own."""
 
     def __init__(self, tier: str, toolchains: tuple[str, ...] = ()) -> None:
         self.name, self._toolchains = tier, toolchains

@@ -46,10 +46,7 @@ _SO_PASSRIGHTS = 83  # since Linux 6.16: 0 refuses descriptors that the other en
 
 
 class Supervisor:
-    """A supervisor of one batch. It ends when the worker closes its connection or dies.
-
-    ``pid`` is 0 until it has reported; ``apart`` tells that it has a process namespace, whose processes end with it.
-    """
+    """A supervisor of one batch; ``pid`` is 0 until it reports; ``apart``: it has a process namespace."""
 
     def __init__(
         self, requests: socket.socket, zygote: int, needs: ProcessSpec, folder: str, ended: Callable[[], None]

@@ -23,10 +23,7 @@ _STOP_S = 10.0
 
 
 class Zygote:
-    """One zygote process. It ends when the worker closes its end of the socket or dies.
-
-    ``missing`` are modules that could not be imported, with the reason; the pool counts its supervisors in ``users``.
-    """
+    """A zygote, which ends with its worker. ``missing``: failed imports with reasons; ``users``: its supervisors."""
 
     def __init__(
         self,

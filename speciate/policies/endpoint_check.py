@@ -38,10 +38,7 @@ class EndpointCheck:
         self._verification: Verification | None = None
 
     def run(self) -> WeightsIdentity:
-        """Return the identity of the served model; load the policy's adapter if its path is known.
-
-        Raises ``EndpointMismatchError``, ``TransientError`` or ``MalformedResponseError``; the last may be temporary.
-        """
+        """Return the identity of the served model; load the policy's adapter if its path is known."""
         status, _ = self._endpoint.query("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
             raise TransientError(

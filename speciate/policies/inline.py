@@ -56,11 +56,7 @@ class _Source(NamedTuple):
 
 
 def inline_policy(model: str) -> Policy:
-    """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME`` with the defaults of its provider.
-
-    Without ``NAME`` it contacts the server, for its only model. Raises ``InvalidInputError`` or
-    ``PolicyUnavailableError``.
-    """
+    """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME``, or of a server's only model."""
     source = _source(model)
     name = source.model or _only_model(source)
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
@@ -70,10 +66,7 @@ def inline_policy(model: str) -> Policy:
 
 
 def agent_policy(command: str) -> Policy:
-    """Return the policy of a command that reads prompts on standard input, such as ``claude -p`` or ``codex exec``.
-
-    Paths of existing files become absolute, since the command runs in other folders.
-    """
+    """Return the policy of a command such as ``claude -p``; paths of files become absolute: it runs elsewhere."""
     from speciate.policies.command import split_command
 
     try:

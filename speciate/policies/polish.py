@@ -30,10 +30,7 @@ class PolishOptions(Value):
 
 
 class Polisher(LocalClient):
-    """Client that changes numbers of the first parent, or all numbers of the seed program; costs no tokens.
-
-    A program without numbers is edited as ``program_mutator`` does.
-    """
+    """Change numbers of the first parent or seed; without numbers edit as ``program_mutator``. Costs no tokens."""
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
         super().__init__(policy)

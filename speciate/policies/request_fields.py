@@ -83,10 +83,7 @@ def one_each(request: SampleRequest) -> list[SampleRequest]:
 
 
 def joined(results: Sequence[SampleResult]) -> SampleResult:
-    """Return the results of ``one_each`` as one; every request is charged for the prompt.
-
-    Refusals of a prompt are one answer, or none if another request of the same prompt was answered.
-    """
+    """Return results of ``one_each`` as one; refusals are one answer, or none if another request was answered."""
     completions = [completion for result in results for completion in result.completions]
     answered = [completion for completion in completions if completion.finish_reason != REFUSED]
     billed = sum(completion.tokens for completion in completions if completion.finish_reason == REFUSED)

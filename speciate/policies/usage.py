@@ -12,24 +12,20 @@ from speciate.policies.numbers import read_count, read_tokens
 
 @dataclass(frozen=True, slots=True)
 class TokenCeilings:
-    """Upper bounds of a request's tokens."""
+    """Upper bounds of a request's tokens: of its prompt, of one completion (``longest``), of all completions."""
 
     prompt: int
     longest: int
-    """One completion."""
     completion: int
-    """All completions together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Reported tokens of a response; None where the report is missing or impossible."""
+    """Reported tokens of a response, ``completion`` with ``reasoning``; None if the report is missing or impossible."""
 
     prompt: int | None = None
     completion: int | None = None
-    """Tokens of all completions, reasoning included."""
     reasoning: int = 0
-    """Tokens spent on reasoning, 0 if none are reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +50,7 @@ class Billed:
 
 
 def billed(usage: Usage, ceilings: TokenCeilings, *, computed: bool) -> Billed:
-    """Return what an attempt without an answer cost.
-
-    If the endpoint may have computed one, what it does not report counts as the most that the attempt can cost.
-    """
+    """Return what an attempt without an answer cost; if it may have computed one, what is not reported at most."""
     prompt, completion = usage.prompt, usage.completion
     if not computed or (prompt is not None and completion is not None):
         return Billed(prompt or 0, completion or 0)

@@ -55,10 +55,7 @@ def takes_compact(problem: Problem) -> bool:
 
 
 def opening_of(policy: Policy, prompt: Prompt) -> str:
-    """Return the text with which the reply to a prompt begins, and which the policy does not write; often empty.
-
-    Prompts are stored as they are, so compact ones are recognized by their first part.
-    """
+    """Return the begin of the reply that the policy does not write; a stored prompt is known by its first part."""
     if not policy.prompt_style.opens_reply or prompt.system != _SYSTEM:
         return ""
     line = _BEGIN.search(prompt.user)

@@ -159,10 +159,7 @@ def calls_tool(text: str) -> str | None:
 
 
 def with_programs(text: str) -> str:
-    """Return a completion with each tool call replaced by the program in its arguments, as a fenced block.
-
-    Of several texts in the arguments the one with the most lines is the program; a file name is shorter.
-    """
+    """Replace each tool call by the argument with the most lines, which is the program, as a fenced block."""
     call = _CALL.search(text)
     if call is None:
         return text

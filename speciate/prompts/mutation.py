@@ -207,10 +207,7 @@ def _cut(text: str, over: int) -> int:
 
 
 def individual_text(problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True) -> str:
-    """Return the lines of a program that may change, with its rewards and, with ``aims``, its targets, or its failure.
-
-    The middle of a text over ``most_chars`` is cut.
-    """
+    """Return the lines of a program that may change, at most ``most_chars``, with rewards and, if asked, ``aims``."""
     program = blocks_text(problem, member.program)
     program = program if most_chars is None else bounded(program, most_chars)
     parts = [f"### Program {member.number}"] if member.number else []

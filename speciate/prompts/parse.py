@@ -150,10 +150,7 @@ def _ends_in_reasoning(text: str) -> bool:
 
 
 def _shortened(raw: str | Failure, answer: Answer, base: str | None, problem: Problem) -> Answer:
-    """Return a truncated answer without its incomplete last statement, if all functions to write are complete.
-
-    Small models often write the function and then go on with examples until the limit.
-    """
+    """Return a truncated answer without its incomplete end, often examples, if all functions are complete."""
     whole = isinstance(raw, Failure) or answer.failure is None or answer.failure.reason != Reason.SYNTAX_ERROR
     if isinstance(raw, Failure) or whole or problem.many_files:
         return answer

@@ -86,10 +86,7 @@ def best_program(texts: Sequence[str], expected: Wanted) -> str:
 
 
 def separate_programs(texts: Sequence[str], expected: Wanted) -> list[str]:
-    """Return a program for each block that defines an expected name, joined with the blocks that it needs.
-
-    If no block does, every block is a program.
-    """
+    """Return a program for each block that defines an expected name; if none does, every block."""
     blocks = _Blocks([text if is_python(text) else "" for text in texts[-_MOST_BLOCKS:]])
     makers = blocks.makers(expected.names)[:_MOST_TRIED]
     if not makers or len(makers) == len(texts):

@@ -83,10 +83,7 @@ def keep_files_protected(base: str, program: str) -> Kept | Failure:
 
 
 def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:
-    """Apply an edit to the file that it names; without a name its lines must match exactly one place in all files.
-
-    An edit with an empty SEARCH adds a new file.
-    """
+    """Apply an edit to the file that it names, maybe a new one, or to the one place where its lines match."""
     if edit.file is None:
         return apply_edit(text, edit, number)
     try:

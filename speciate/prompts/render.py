@@ -82,10 +82,7 @@ def precise(problem: Problem, name: str, value: float) -> str:
 
 
 def missing_text(problem: Problem, member: Individual) -> str:
-    """Return the targets that a scored program meets, those refuted, and those unmet, with what the first one lacks.
-
-    The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target.
-    """
+    """Return the targets met, refuted and unmet, unlock target first, with what the first unmet one lacks."""
     rewards, secret = member.rewards or (), secret_objectives(problem)
     met, refuted, unmet = _targets_by_state(problem, member)
     lines = [f"Meets: {_listed(problem, met)}."] if met else []

@@ -56,10 +56,7 @@ def prompt_tokens(prompt: Prompt) -> int:
 
 
 def clipped(prompt: Prompt, most: int) -> Prompt:
-    """Cut the middle out of a prompt's parts until it has at most ``most`` tokens.
-
-    The user part is cut first. The system part is cut only if it takes more than half of ``most``.
-    """
+    """Cut the middle out of a prompt's parts, the user's first, until it has at most ``most`` tokens."""
     if prompt_tokens(prompt) <= most:
         return prompt
     most -= token_bound(_SEPARATOR)

@@ -33,10 +33,7 @@ def child_of(
     *,
     heavy: bool = False,
 ) -> str:
-    """Return a child of the first program, recombined with the next ones.
-
-    A child of Python (or JSON) is Python (or JSON). It is the parent itself if no operator applies.
-    """
+    """Return a child of the first program, of the same kind; the parent itself if no operator applies."""
     text = programs[0]
     if len(programs) > 1 and rng.random() < options.crossover:
         mate = read_source(programs[1 + int(rng.integers(len(programs) - 1))])

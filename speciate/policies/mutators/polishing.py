@@ -164,10 +164,7 @@ def _steps(source: Source, points: Mapping[int, _Point], share: float, rng: np.r
 
 
 def _smaller(size: float, gain: float, other: float, other_gain: float) -> float:
-    """Return the step to the top of the parabola through the outcomes of two steps in opposite directions.
-
-    If it does not exist, or lies near the start or beyond the steps, a smaller step.
-    """
+    """Return the step to the top of the parabola through two opposite steps; a smaller one if it lies elsewhere."""
     if size * other < 0 and min(gain, other_gain) > -_ABYSS:
         curvature = 2 * (size * other_gain - other * gain)
         top = (size * size * other_gain - other * other * gain) / curvature if curvature else 0.0

@@ -29,10 +29,7 @@ class Codec(Protocol):
     """
 
     def prompt(self, problem: Problem, *, answers: int, parent: Individual | None = None) -> str:
-        """Return the prompt for m = ``answers`` answers; ``InvalidInputError`` if the problem is not of this task.
-
-        A parent is omitted if these tokens cannot express it.
-        """
+        """Return the prompt for m = ``answers`` answers, maybe without parent; ``InvalidInputError`` for others."""
 
     def read(self, text: str, *, answers: int) -> list[str]:
         """Return at most ``answers`` candidates of a completion, in order; unreadable ones as empty texts."""

@@ -20,7 +20,6 @@ class Line:
     name: str
     """Name in the legend; untrusted text."""
     points: Points
-    """Points, ascending in x."""
     beyond: Points = ()
     """Extrapolated points, drawn dotted."""
     bars: Sequence[tuple[float, float, float]] = ()

@@ -29,10 +29,7 @@ _PURPOSE: Final = 30_000
 
 
 def methods_power(declared: Tournament) -> tuple[str, ...]:
-    """Return, for every comparison of methods, the difference that its training runs can detect, or that they cannot.
-
-    It depends on the declaration alone, so it can be read before the first run.
-    """
+    """Return the difference that the training runs of each declared comparison can detect, or that they cannot."""
     sentences = []
     for a, b in declared.method_comparisons:
         design = (len(a.runs), len(b.runs), declared.alpha, len(declared.method_comparisons))

@@ -101,10 +101,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
 
 
 def holm(p_values: Sequence[float] | FloatArray) -> FloatArray:
-    """Return p-values adjusted for multiple comparisons by Holm's method (family-wise error rate).
-
-    In ascending order p̃₍ᵢ₎ = max_{j≤i} min(1, (m − j + 1) p₍ⱼ₎). Valid under any dependence. Source: Holm 1979.
-    """
+    """Return Holm's (1979) p-values p̃₍ᵢ₎ = max_{j≤i} min(1, (m − j + 1) p₍ⱼ₎), valid under any dependence."""
     raw = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(raw, kind="stable")
     stepped = np.minimum(1.0, raw[order] * np.arange(len(raw), 0, -1))
