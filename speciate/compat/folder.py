@@ -12,13 +12,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from speciate.domain.data_files import content_of
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.files import PYTHON_MAIN
 from speciate.domain.values import FILE_PATH
 from speciate.problems.loader import FILE_NAME as DEFINITION
 from speciate.problems.lockfile import UnreadableError
-from speciate.problems.siblings import MAX_FILE_BYTES, read_sibling
+from speciate.problems.siblings import read_data, read_sibling
 
 SCRIPT: Final = "speciate_evaluate.py"
 ADAPTER: Final = "speciate_adapter.py"
@@ -241,12 +240,10 @@ def _read_further(folder: Path, path: str, named: str | None, limit: int) -> str
     if not re.fullmatch(FILE_PATH, path) or len(path) > _MAX_PATH:
         raise UnreadableError("has a name that is not allowed for files of a problem")
     _require_plain(folder, path)
-    if (folder / path).stat().st_size > MAX_FILE_BYTES:
-        raise UnreadableError(f"is over {MAX_FILE_BYTES} bytes")
     try:
-        content = content_of((folder / path).read_bytes())
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}") from None
+        content = read_data(folder, path)[path]
+    except UnreadableError as error:
+        raise UnreadableError(str(error).removeprefix(f"{path!r} ")) from None
     if len(content) > limit:
         raise UnreadableError(f"exceeds {_MAX_ALL_BYTES >> 20} MiB together with the other files")
     return content

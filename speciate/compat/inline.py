@@ -66,10 +66,6 @@ def inline_problem(
         include: Files to take although an import leaves them out.
         anyway: Accept a seed program without a positive score.
         adjustments: ``wall_s``, ``memory_mb``, ``limits`` and ``requirements`` of ``conversion.adjusted``.
-
-    Raises:
-        NotFoundError: Something named is not there.
-        InvalidInputError: The evaluator or the program does not work; says what, where and what to do.
     """
     settings = None if config is None else _file(config, "configuration")
     declared = None if evaluator is not None or program is None else _declared(Path(program))
@@ -225,16 +221,7 @@ class _OwnDraft(Draft):
 
 
 def _read_own(folder: Path, choice: Choice) -> _OwnDraft:
-    read = read_evaluated(
-        folder,
-        choice,
-        "",
-        seeds=("initial_program",),
-        evaluator="evaluator.py",
-        without=CONFIG,
-        description="",
-        wall_s=_OWN_WALL_S,
-    )
+    read = read_evaluated(folder, choice, "", wall_s=_OWN_WALL_S)
     return _OwnDraft(**{field.name: getattr(read, field.name) for field in fields(Draft)})
 
 

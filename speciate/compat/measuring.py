@@ -30,9 +30,6 @@ def measure(
 
     Returns the directory with what that has shown, the metrics by name, the spread of each that differs between
     evaluations, and the artifacts of the first one by label. ``anyway`` accepts a program without a positive score.
-
-    Raises:
-        InvalidInputError: It cannot be scored, or its scores look like a failure; says why and what to do.
     """
     trial = draft.trial()
     if not trial.seed_program.strip():

@@ -49,7 +49,6 @@ def read_skydiscover(folder: Path, choice: Choice) -> Draft:
         folder,
         choice,
         "skydiscover",
-        seeds=("initial_program",),
         evaluator=_IN_FOLDER if (folder / _IN_FOLDER).is_file() else "evaluator.py",
         options={"skydiscover": True},
         own_requirements=True,
@@ -80,7 +79,6 @@ def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
         choice,
         "alphaevolve",
         seeds=("initial_program", "program"),
-        evaluator="evaluator.py",
         without=_DESCRIPTION,
         description=optional_text(folder, _DESCRIPTION),
         adapter="alphaevolve_cli",
@@ -89,17 +87,13 @@ def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
     return replace(draft, options={**draft.options, "seed": draft.seed})
 
 
-def _read_configured(
-    folder: Path, choice: Choice, system: str, *, evaluator: str = "evaluator.py", **fields: Any
-) -> Draft:
+def _read_configured(folder: Path, choice: Choice, system: str, **fields: Any) -> Draft:
     settings, remarks = settings_in(folder, choice.config)
     return read_evaluated(
         folder,
         choice,
         system,
         suffix=settings.file_suffix,
-        evaluator=evaluator,
-        without=CONFIG,
         description=settings.message,
         remarks=remarks,
         wall_s=min(settings.evaluator.timeout, MOST_S),
@@ -125,11 +119,11 @@ def read_evaluated(
     choice: Choice,
     system: str,
     *,
-    seeds: Sequence[str],
+    seeds: Sequence[str] = ("initial_program",),
     suffix: str | None = None,
-    evaluator: str,
-    without: str,
-    description: str,
+    evaluator: str = "evaluator.py",
+    without: str = CONFIG,
+    description: str = "",
     options: Mapping[str, Any] | None = None,
     remarks: Sequence[str] = (),
     own_requirements: bool = False,

@@ -106,16 +106,12 @@ class AllowedNetworks:
     def addresses(self, host: str, port: int, resolve: Resolve = resolve) -> list[str]:
         """Return the allowed addresses of a host, at least one, or raise ``ForbiddenAddressError`` or ``OSError``."""
         name = host.strip("[]").lower().rstrip(".")
-        refused = ""
-        usable: list[str] = []
-        for text in resolve(name, port):
-            reason = self._reason(ipaddress.ip_address(text), name)
-            refused = refused or reason or ""
-            if reason is None:
-                usable.append(text)
+        reasons = {text: self._reason(ipaddress.ip_address(text), name) for text in resolve(name, port)}
+        usable = [text for text, reason in reasons.items() if reason is None]
         if not usable:
+            refused = next(iter(reasons.values()), "no")
             raise ForbiddenAddressError(
-                f"{host!r} resolves to {refused or 'no'} address, which policies and webhooks may not use.",
+                f"{host!r} resolves to {refused} address, which policies and webhooks may not use.",
                 remedy=f"The operator can allow it: add the host or its network to {VARIABLE}.",
             )
         return usable

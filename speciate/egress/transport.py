@@ -15,7 +15,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Final
@@ -122,15 +122,10 @@ class DeadlineBackend(httpcore.SyncBackend):
     """Network backend whose connections keep the deadline of the thread that uses them."""
 
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *args: Any, **options: Any
     ) -> httpcore.NetworkStream:
         left = _left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(super().connect_tcp(host, port, left, local_address, socket_options))
+        return _DeadlineStream(super().connect_tcp(host, port, left, *args, **options))
 
 
 class _DeadlineStream(httpcore.NetworkStream):

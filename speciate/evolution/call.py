@@ -91,16 +91,19 @@ def evolve(
             PostgreSQL does not work. The message says what, where and what to do.
     """
     budget = {"evaluations": evaluations, "tokens": tokens, "seconds": seconds, "dollars": dollars}
-    task = _task(
-        program,
-        evaluator,
-        problem={
-            "maximize": _listed(maximize),
-            "minimize": _listed(minimize),
-            "targets": _listed(targets),
-            "name": name,
-            "config": config,
-        },
+    problem = {"maximize": _listed(maximize), "minimize": _listed(minimize), "targets": _listed(targets), "name": name}
+    function = None
+    if callable(evaluator):
+        from speciate.evolution.functions import ScoreFunction
+
+        if config is not None:
+            raise InvalidInputError("a function takes no config.", remedy="Leave it out.")
+        function, evaluator = ScoreFunction(evaluator), None
+    task = Task(
+        program=program,
+        evaluator=evaluator,
+        function=function,
+        problem=problem if config is None else {**problem, "config": config},
         models=_weighted(model),
         agents=_listed(agent),
         spec={"budget": budget, "seed": seed, **spec},
@@ -155,16 +158,6 @@ def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None
         if cancelled.wait(_REFRESH_S):
             raise asyncio.CancelledError
     show(record)
-
-
-def _task(program: Path | str | None, evaluator: Evaluator | None, problem: dict[str, Any], **fields: Any) -> Task:
-    if not callable(evaluator):
-        return Task(program=program, evaluator=evaluator, problem=problem, **fields)
-    from speciate.evolution.functions import ScoreFunction
-
-    if problem.pop("config") is not None:
-        raise InvalidInputError("a function takes no config.", remedy="Leave it out.")
-    return Task(program=program, function=ScoreFunction(evaluator), problem=problem, **fields)
 
 
 def _listed(names: Names) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import JsonValue
 
 from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
-from speciate.compat.conversion import Converted, adjusted, convert
+from speciate.compat.conversion import Converted, convert
 from speciate.compat.draft import Draft, DraftRewards
 from speciate.domain.candidate import ATTESTED, Evaluation
 from speciate.domain.capabilities import CALLABLE
@@ -78,17 +78,9 @@ class ScoreFunction:
         self._failure: BaseException | None = None
 
     def problem(
-        self,
-        program: Path | str | None,
-        sandbox: LocalSandbox,
-        *,
-        maximize: Sequence[str] = (),
-        minimize: Sequence[str] = (),
-        targets: Sequence[str] = (),
-        name: str | None = None,
-        **adjustments: Any,
+        self, program: Path | str | None, sandbox: LocalSandbox, *, name: str | None = None, **goals: Any
     ) -> Converted:
-        """Return the problem of a program that this function scores; arguments as of ``inline_problem``."""
+        """Return the problem of a program that this function scores; ``goals`` as of ``convert``."""
         text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
         draft = _FunctionDraft(
@@ -103,15 +95,7 @@ class ScoreFunction:
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
             return [self._score_seed(problem, seed, sandbox) for seed in seeds]
 
-        return convert(
-            adjusted(draft, **adjustments),
-            score,
-            maximize=maximize,
-            minimize=minimize,
-            targets=targets,
-            anyway=True,
-            repeat_within_s=1.0,
-        )
+        return convert(draft, score, **goals, anyway=True, repeat_within_s=1.0)
 
     @contextmanager
     def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:
@@ -138,7 +122,6 @@ class ScoreFunction:
             thread.join(2 * _WAIT_S)
 
     def check(self) -> None:
-        """Raise the error that ended the scoring."""
         if self._failure is not None:
             raise self._failure
 

@@ -52,7 +52,6 @@ def create_app(
     """Return the application; ``ConfigurationError`` if a checkpoint cannot be used.
 
     Args:
-        models: Checkpoint folders by model name.
         token: Token that requests must carry; None admits requests over loopback without one.
         learned: Folder of the versions that runs learn, each of which is loaded when it is first requested.
         waiting: True to load each checkpoint when it is first requested; False (default) loads and checks all now.

@@ -36,7 +36,6 @@ class SamplingParams:
     n: int = 1
     max_tokens: int = 16
     temperature: float = 1.0
-    """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = 1.0
     seed: int = 0
     """Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests."""

@@ -113,7 +113,6 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_TOPS)
-    """Likeliest tokens to report at every position."""
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     """True to continue the last message, which is the assistant's, instead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -78,7 +78,8 @@ class TextTokenizer:
             raise InvalidInputError(f"model {self._name} has no chat template: use /v1/completions.")
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
-        specials = {name: self._special(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        named = {name: self._config.get(name) or "" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        specials = {name: str(t.get("content", "") if isinstance(t, dict) else t) for name, t in named.items()}
         try:
             template = environment.from_string(self._template)
             text = template.render(messages=list(messages), add_generation_prompt=True, **specials)
@@ -88,10 +89,6 @@ class TextTokenizer:
 
     def watch(self, stops: Sequence[str]) -> StopStringWatcher:
         return StopStringWatcher(self._tokenizer, stops)
-
-    def _special(self, name: str) -> str:
-        value: Any = self._config.get(name)
-        return str(value.get("content", "") if isinstance(value, dict) else value or "")
 
 
 class StopStringWatcher:

@@ -206,12 +206,11 @@ def _seed_field_errors(seed: str, definition: Mapping[str, Any]) -> list[FieldEr
 
 def _template_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     templates = definition.get("prompts")
-    if not isinstance(templates, Mapping):
-        return []
-    texts = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
+    texts = templates if isinstance(templates, Mapping) else {}
     return [
         field_error
-        for name, text in texts.items()
+        for name in TemplateName
+        if isinstance(text := texts.get(name.value), str) and text
         for field_error in template_field_errors(name, text, where=f"prompts.{name}")
     ]
 

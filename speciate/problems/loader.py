@@ -35,7 +35,6 @@ _MANY_DIGITS: Final = re.compile(r"\d[\d_]{4300}")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 _BARE_TEXT: Final = re.compile(r"[\w.-]+\s*=\s*[^\W\d][^\"'\[{=]*")
-_QUOTE_IT: Final = ": write texts in quotes"
 
 
 def bundled() -> dict[str, Path]:
@@ -147,7 +146,7 @@ def _syntax_field_error(message: str, text: str, file: str) -> FieldError:
     line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
     written = text.split("\n")[line - 1].strip() if column else ""
     hint = f", in {shorten(written)}" if written else ""
-    hint += _QUOTE_IT if _BARE_TEXT.fullmatch(written) else ""
+    hint += ": write texts in quotes" if _BARE_TEXT.fullmatch(written) else ""
     return FieldError(f"is not valid TOML: {_TOML_PLACE.sub('', message)}{hint}", file=file, line=line, column=column)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from speciate.domain.candidate import Individual
 from speciate.domain.values import digest_of
@@ -134,16 +135,13 @@ def _batches(
 
 def padded(pairs: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return ids, labels of the answers only, and the mask of pairs of a prompt and its answer."""
-    longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
-    ids = np.full((len(pairs), longest), pad)
-    labels = np.full((len(pairs), longest), _IGNORED)
-    mask = np.zeros((len(pairs), longest), dtype=np.int64)
-    for row, (prompt, answer) in enumerate(pairs):
-        end = len(prompt) + len(answer)
-        ids[row, :end] = [*prompt, *answer]
-        labels[row, len(prompt) : end] = answer
-        mask[row, :end] = 1
-    return torch.from_numpy(ids), torch.from_numpy(labels), torch.from_numpy(mask)
+    ids = [torch.tensor([*prompt, *answer]) for prompt, answer in pairs]
+    labels = [torch.tensor([*[_IGNORED] * len(prompt), *answer]) for prompt, answer in pairs]
+    return (
+        pad_sequence(ids, batch_first=True, padding_value=pad),
+        pad_sequence(labels, batch_first=True, padding_value=_IGNORED),
+        pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+    )
 
 
 def _warm_cosine(step: int, steps: int) -> float:

@@ -132,15 +132,7 @@ class TrainConfig:
 
         Its two updates of a batch and its dual clip of 3.0 are left out: a batch is used once.
         """
-        return cls(
-            method,
-            seed=seed,
-            prompts=128,
-            learning_rate=1e-6,
-            mutation_share=0.0,
-            micro_batch=8,
-            save_every=25,
-        )
+        return cls(method, seed=seed, prompts=128, learning_rate=1e-6, mutation_share=0.0, micro_batch=8, save_every=25)
 
     def to_change(self) -> Self:
         """Return this configuration for a mutator, which changes others' candidates (docs/adr/0026-mutators.md).

@@ -47,6 +47,7 @@ class RewardDiagnosis:
         weights = np.random.default_rng(0).dirichlet(np.ones(pooled.shape[1]), size=_WEIGHTINGS)
         gains = [(each @ weights.T).max(axis=0).mean() - each.mean(axis=1).max() for each in vectors]
         pairs = correlations(pooled[:, np.ptp(pooled, axis=0) > 0])
+        variances = np.linalg.svd(pooled - pooled.mean(axis=0), compute_uv=False) ** 2
         fronts = [len(np.unique(each[pareto_front(each)], axis=0)) for each in vectors]
         return cls(
             problems=len(vectors),
@@ -54,7 +55,7 @@ class RewardDiagnosis:
             nothing=float((pooled.max(axis=1) <= 0).mean()),
             everything=float((pooled.min(axis=1) >= 1).mean()),
             correlation=float(pairs.mean()) if len(pairs) else None,
-            first_component=_first_component(pooled),
+            first_component=float(variances[0] / variances.sum()) if variances.sum() > 0 else None,
             trade_offs=sum(size > 1 for size in fronts),
             # The draws' mean weighting is not exactly uniform, which can make a gain of zero slightly negative.
             gain=max(0.0, float(np.mean(gains))),
@@ -76,11 +77,6 @@ class RewardDiagnosis:
         yield "share of the first principal component", _text(self.first_component)
         yield "problems with a trade-off", f"{self.trade_offs} of {self.problems}"
         yield "E_w gain over the best mean reward", f"{self.gain:.4f}"
-
-
-def _first_component(pooled: FloatArray) -> float | None:
-    variances = np.linalg.svd(pooled - pooled.mean(axis=0), compute_uv=False) ** 2
-    return float(variances[0] / variances.sum()) if variances.sum() > 0 else None
 
 
 def _text(value: float | None) -> str:

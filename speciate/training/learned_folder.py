@@ -101,7 +101,11 @@ def keep_checkpoint(
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
-    _forget_optimizers(learned, task, keep={place.name, task.parent.model or ""})
+    # No step needs other optimizer states than the parent's, for a repeated attempt, and the child's.
+    for path in learned.glob(f"{task.slug}-*/{OPTIMIZER}"):
+        if path.parent.name not in (place.name, task.parent.model):
+            with suppress(OSError):
+                path.unlink()
     options: dict[str, str | bool] = {"check": False}
     if task.learning.lora_rank:
         options = {"adapter_path": str(place), "base_model": task.base.model or ""}
@@ -115,14 +119,6 @@ def _cause(error: Exception, folder: Path) -> str:
     with suppress(OSError):
         return f"its disk has {shutil.disk_usage(folder).free / 1e6:,.1f} MB left"
     return str(error)
-
-
-def _forget_optimizers(learned: Path, task: LearningTask, keep: set[str]) -> None:
-    """Delete the optimizer states that no step needs: all but the parent's, for a repeated attempt, and the child's."""
-    for path in learned.glob(f"{task.slug}-*/{OPTIMIZER}"):
-        if path.parent.name not in keep:
-            with suppress(OSError):
-                path.unlink()
 
 
 def _flush(path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from speciate.domain.errors import LearningError
 from speciate.domain.policy import PromptFormat
@@ -62,7 +63,11 @@ class TorchLearner:
     def step(self, task: LearningTask) -> LearnedCheckpoint:
         started = time.perf_counter()
         torch.manual_seed((task.seed * 1_000_003 + task.step) % 2**63)
-        weights = self._weights(task)
+        if self._kept is not None and self._kept[0] == task.parent.checkpoint_digest and task.step:
+            weights = self._kept[1]
+        else:
+            self._kept = None
+            weights = load_weights(self._folder, task, self._device)
         model = weights.model
         rows = _rows(task, weights.tokenizer, self._device)
         optimizer = torch.optim.AdamW(
@@ -78,12 +83,6 @@ class TorchLearner:
             raise
         self._kept = (digest, replace(weights, folder=self._folder / name))
         return LearnedCheckpoint(name, digest, options, time.perf_counter() - started, metrics)
-
-    def _weights(self, task: LearningTask) -> Weights:
-        if self._kept is not None and self._kept[0] == task.parent.checkpoint_digest and task.step:
-            return self._kept[1]
-        self._kept = None
-        return load_weights(self._folder, task, self._device)
 
     def _update(
         self, task: LearningTask, model: Any, optimizer: torch.optim.Optimizer, rows: _Rows
@@ -180,21 +179,15 @@ def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
     vocabulary = len(tokenizer)
     if any(max(r.token_ids) >= vocabulary for _, _, r in rollouts):
         raise LearningError(f"the server reports token ids beyond the {vocabulary} of the weights: another tokenizer.")
-    longest = max(len(prompts[i]) + len(r.token_ids) for i, _, r in rollouts)
-    ids = torch.zeros((len(rollouts), longest), dtype=torch.long)
-    mask = torch.zeros((len(rollouts), longest), dtype=torch.long)
-    written, sampled = torch.zeros((len(rollouts), longest - 1)), torch.zeros((len(rollouts), longest - 1))
-    for row, (i, _, rollout) in enumerate(rollouts):
-        start, end = len(prompts[i]), len(prompts[i]) + len(rollout.token_ids)
-        ids[row, :end] = torch.tensor([*prompts[i], *rollout.token_ids])
-        mask[row, :end] = 1
-        written[row, start - 1 : end - 1] = 1
-        sampled[row, start - 1 : end - 1] = torch.tensor(rollout.logprobs)
+    ids = [torch.tensor([*prompts[i], *r.token_ids]) for i, _, r in rollouts]
+    before = [torch.zeros(len(prompts[i]) - 1) for i, _, _ in rollouts]
+    sampled = [torch.tensor(r.logprobs, dtype=torch.float32) for _, _, r in rollouts]
+    written = [torch.ones_like(logprobs) for logprobs in sampled]
     return _Rows(
-        ids.to(device),
-        mask.to(device),
-        written.to(device),
-        sampled.to(device),
+        pad_sequence(ids, batch_first=True).to(device),
+        pad_sequence([torch.ones_like(row) for row in ids], batch_first=True).to(device),
+        pad_sequence([*map(torch.cat, zip(before, written, strict=True))], batch_first=True).to(device),
+        pad_sequence([*map(torch.cat, zip(before, sampled, strict=True))], batch_first=True).to(device),
         np.array([i for i, _, _ in rollouts], dtype=np.int64),
         torch.tensor([group.age for _, group, _ in rollouts]).to(device),
         [np.array(rollout.rewards, dtype=np.float64) for _, _, rollout in rollouts],

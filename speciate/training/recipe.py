@@ -19,19 +19,16 @@ import torch
 import transformers
 from pydantic import TypeAdapter
 from transformers import TrainerCallback
-from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.policy import Probe
-from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
 from speciate.training.advantages import ESTIMATORS
-from speciate.training.arguments import token_bytes, trl_arguments
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.diagnosis import RewardDiagnosis
-from speciate.training.models import library_versions, load_model, lora_config, writing
+from speciate.training.models import library_versions, load_model, writing
 from speciate.training.probe import trace
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
@@ -149,7 +146,7 @@ def train_policy(
         if processes.is_main_process:
             write_identity(identity, folder)
         watch = _ProgressCallback(config, progress)
-        trainer = new_trainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
+        trainer = VectorTrainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
         last = last_checkpoint(folder)
         prompts = trainer.probe_prompts()
         before = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
@@ -185,43 +182,8 @@ def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool =
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
         problems = list(task.problems(Split.TRAIN, config.problems))
-        trainer = new_trainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
+        trainer = VectorTrainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
         return RewardDiagnosis.of(trainer.sample_rewards())
-
-
-def new_trainer(
-    task: Task,
-    config: TrainConfig,
-    model: Any,
-    tokenizer: Any,
-    problems: Sequence[Problem],
-    folder: Path,
-    *,
-    cpu: bool,
-    callbacks: list[TrainerCallback],
-) -> VectorTrainer:
-    from accelerate import PartialState
-
-    trainer = VectorTrainer(
-        model=model,
-        tokenizer=tokenizer,
-        task=task,
-        problems=problems,
-        config=config,
-        args=trl_arguments(
-            config,
-            task,
-            folder / CHECKPOINTS,
-            processes=int(PartialState().num_processes),
-            cpu=cpu,
-            context=getattr(model.config, "max_position_embeddings", None),
-            token_bytes=token_bytes(model.config.get_text_config()),
-        ),
-        callbacks=callbacks,
-        peft_config=lora_config(config.lora_rank) if config.lora_rank else None,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def manifest_of(
@@ -313,14 +275,12 @@ def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path
     """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
     # On a CPU torch raises a plain RuntimeError.
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-        fewer = f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume."
-        smaller = (
+        remedy = (
             "One group is the least of a pass: use a smaller max_tokens, group or model, or an adapter (lora_rank)."
         )
-        return InvalidInputError(
-            f"not enough memory for {at_once} rollouts at once: {error}",
-            remedy=fewer if at_once > config.group else smaller,
-        )
+        if at_once > config.group:
+            remedy = f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume."
+        return InvalidInputError(f"not enough memory for {at_once} rollouts at once: {error}", remedy=remedy)
     if unread is not None:
         return ConflictError(
             f"the checkpoint {unread} cannot be read: {error}",

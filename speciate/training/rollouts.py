@@ -37,38 +37,27 @@ def stack_rollouts(
 
 
 def measure(
-    rewards: FloatArray,
-    answered: NDArray[np.bool_],
-    groups: NDArray[np.int64],
-    scratch: NDArray[np.bool_],
-    rng: np.random.Generator,
+    rewards: FloatArray, answered: NDArray[np.bool_], scratch: NDArray[np.bool_], group: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Return measurements of the rollouts from scratch, to watch a training; masks and groups have shape (B,).
+    """Return measurements of the rollouts from scratch, (B,), to watch a training; ``group`` in a row have one prompt.
 
     ``mean`` (mean reward of an answer, missing ones count as 0), ``best`` (best mean reward among a prompt's answers),
     ``best_weighted`` (E_w of the best weighted reward, w ~ Dir(1)), ``diversity`` (mean pairwise L1 distance between
     the rewards of a prompt's answers), ``answered`` (share of answers that were present, readable and no repeat),
     ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has no entry.
     """
-    measures: dict[str, float] = {}
-    if not scratch.all():
-        measures["mutation_mean"] = float(rewards[~scratch, 0].mean())
-    numbers = np.unique(groups[scratch])
-    if not len(numbers):
+    measures = {} if scratch.all() else {"mutation_mean": float(rewards[~scratch, 0].mean())}
+    if not scratch.any():
         return measures
-    weightings = rng.dirichlet(np.ones(rewards.shape[2]), size=_WEIGHTINGS)
-    best, weighted, diversity = [], [], []
-    for number in numbers:
-        answers = rewards[groups == number].reshape(-1, rewards.shape[2])
-        best.append(answers.mean(axis=1).max())
-        weighted.append((answers @ weightings.T).max(axis=0).mean())
-        distances = np.abs(answers[:, None] - answers[None]).sum()
-        diversity.append(distances / (len(answers) * (len(answers) - 1)))
+    _, m, k = rewards.shape
+    weightings = rng.dirichlet(np.ones(k), size=_WEIGHTINGS)
+    answers = rewards[scratch].reshape(-1, group * m, k)
+    distances = np.abs(answers[:, :, None] - answers[:, None]).sum(axis=(1, 2, 3))
     return measures | {
-        "mean": float(rewards[scratch].mean()),
-        "best": float(np.mean(best)),
-        "best_weighted": float(np.mean(weighted)),
-        "diversity": float(np.mean(diversity)),
+        "mean": float(answers.mean()),
+        "best": float(answers.mean(axis=2).max(axis=1).mean()),
+        "best_weighted": float((answers @ weightings.T).max(axis=1).mean()),
+        "diversity": float(distances.mean() / (group * m * (group * m - 1))),
         "answered": float(answered[scratch].mean()),
     }
 

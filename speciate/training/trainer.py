@@ -22,10 +22,12 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
-from trl import GRPOConfig, GRPOTrainer
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOTrainer
 
 from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
@@ -39,14 +41,14 @@ from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import Answer, parse_completion
 from speciate.training.advantages import ESTIMATORS
-from speciate.training.arguments import shares_prompts, turns
+from speciate.training.arguments import shares_prompts, token_bytes, trl_arguments, turns
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts
 from speciate.training.losses import clipped_losses, low_variance_kl
-from speciate.training.models import chat_text, writing
+from speciate.training.models import chat_text, lora_config, writing
 from speciate.training.reward_batch import Advantages
 from speciate.training.rollouts import TrainingPopulations, measure, stack_rollouts
-from speciate.training.run_files import read_state, state_file, write_json
+from speciate.training.run_files import CHECKPOINTS, read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 
@@ -59,16 +61,25 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def __init__(
         self,
-        *,
+        task: Task,
+        config: TrainConfig,
         model: Any,
         tokenizer: PreTrainedTokenizerBase,
-        task: Task,
         problems: Sequence[Problem],
-        config: TrainConfig,
-        args: GRPOConfig,
-        callbacks: list[Any] | None = None,
-        peft_config: Any = None,
+        folder: Path,
+        *,
+        cpu: bool,
+        callbacks: list[TrainerCallback],
     ) -> None:
+        args = trl_arguments(
+            config,
+            task,
+            folder / CHECKPOINTS,
+            processes=int(PartialState().num_processes),
+            cpu=cpu,
+            context=getattr(model.config, "max_position_embeddings", None),
+            token_bytes=token_bytes(model.config.get_text_config()),
+        )
         self.task, self.problems, self.config = task, problems, config
         self.populations = TrainingPopulations(config.remembered)
         self.rng = np.random.default_rng([config.seed, args.process_index])
@@ -88,10 +99,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             train_dataset=Dataset.from_dict({"prompt": [""] * config.batch}),  # replaced by ``_draw_prompts``
             processing_class=tokenizer,
             callbacks=callbacks,
-            peft_config=peft_config,
+            peft_config=lora_config(config.lora_rank) if config.lora_rank else None,
         )
-
-    # 1. Prompts
+        self.remove_callback(PrinterCallback)
 
     def _draw_prompts(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return rows with prompts, from scratch or for a mutation; the rows of a group share one prompt.
@@ -173,8 +183,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Return problem, parent, policy, prompt and its opening: one row of a batch."""
         return {"problem": index, "parent": parent, **self._prompt(self.problems[index], parent)}
 
-    # 2. Rollouts
-
     def _limit_rollouts(self, rows: Sequence[dict[str, Any]]) -> None:
         self._rules = [self._rule(row) for row in rows]
         self._limits = [self._limit(*pair) for pair in zip(rows, self._rules, strict=True)]
@@ -228,8 +236,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         longest = rule.longest if isinstance(rule, BlockRule) else 0
         return max(longest, int(self.args.max_completion_length))
 
-    # 3. Rewards
-
     def _calculate_rewards(
         self,
         inputs: list[dict[str, Any]],
@@ -238,31 +244,25 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         completion_ids_list: Sequence[Sequence[int]],
     ) -> torch.Tensor:
         """Score the answers of this process; TRL gets their mean, to log it."""
-        usable = [
-            self._programs(row, completion, ids)
-            for row, completion, ids in zip(inputs, completions, completion_ids_list, strict=True)
-        ]
+        usable = []
+        for row, completion, ids in zip(inputs, completions, completion_ids_list, strict=True):
+            valid = (each.program for each in self._answers(row, completion, ids) if each.failure is None)
+            usable.append([program for program in valid if program != _program(row)])
         scores = self.task.score(
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
         m = self._asking.answers_per_rollout
         rewards, answered = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
+        self._sampled = []
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
+                self._sampled.append((row["problem"], vector))
                 self.populations.add(row["problem"], program, vector)
                 met = self.problems[row["problem"]].targets_met(vector)
                 self._met[row["problem"]] = self._met.get(row["problem"], 0) | met
-        self._sampled = [
-            (row["problem"], tuple(v)) for row, vectors in zip(inputs, scores, strict=True) for v in vectors
-        ]
         self._estimate(rewards, answered, inputs)
         means = rewards.mean(axis=(1, 2))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
-
-    def _programs(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[str]:
-        """Return the valid answers of a rollout that differ from its parent."""
-        answers = self._answers(row, completion, ids)
-        return [each.program for each in answers if each.failure is None and each.program != _program(row)]
 
     def _answers(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[Answer]:
         """Return the answers of a rollout, read as a run reads them."""
@@ -273,8 +273,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         finish = "stop" if ended or ids[-1] == self.processing_class.eos_token_id else "length"
         return parse_completion(text, problem=problem, policy=policy, parent=parent, finish_reason=finish)
 
-    # 4. Advantages
-
     def _estimate(self, rewards: FloatArray, answered: NDArray[np.bool_], rows: Sequence[dict[str, Any]]) -> None:
         """Compute the advantages of this process's rollouts. Groups never span processes (``trl_arguments``)."""
         groups = np.arange(len(rows)) // self.num_generations
@@ -282,11 +280,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         config = replace(self.config.estimator, step=int(self.state.global_step))
         self._advantages = ESTIMATORS[self.config.method](rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
-        measured = measure(rewards, answered, groups, scratch, self.rng) | dict(self._advantages.diagnostics)
-        for name, value in measured.items():
+        measured = measure(rewards, answered, scratch, self.num_generations, self.rng)
+        for name, value in {**measured, **self._advantages.diagnostics}.items():
             self._metrics[mode][f"speciate/{name}"].append(value)
-
-    # 5. Loss
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
@@ -325,8 +321,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             mean = (values.detach() * mask).sum() / mask.sum().clamp(min=1)
             self._metrics[mode][name].append(self.accelerator.gather(mean).mean().item())
         return (losses * mask).sum() / (tokens / updates)
-
-    # Checkpoints
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"

@@ -22,12 +22,11 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
-from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
 from speciate.training.base import padded
 from speciate.training.config import TrainConfig, WarmUpConfig
 from speciate.training.models import load_model, writing
-from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, new_trainer, quiet
+from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, quiet
 from speciate.training.run_files import CHECKPOINTS, last_checkpoint, write_identity, write_json
 from speciate.training.tasks import Split, Task
 from speciate.training.trainer import VectorTrainer
@@ -132,7 +131,7 @@ class _Sampler:
         self._seed = config.seed
 
         def trainer(each: TrainConfig) -> VectorTrainer:
-            return new_trainer(task, each, model, tokenizer, self._problems, folder, cpu=cpu, callbacks=[])
+            return VectorTrainer(task, each, model, tokenizer, self._problems, folder, cpu=cpu, callbacks=[])
 
         self._singles, self._sets = trainer(single), trainer(replace(plain, method="vpo"))
 
@@ -141,7 +140,9 @@ class _Sampler:
         self._sets.rng = np.random.default_rng([self._seed, step])
         held_out = range(self._count, len(self._problems))
         sampled = self._sets.sample_answers(held_out or [0])
-        readable = [sum(map(_is_readable, answers)) / self._m for rollouts in sampled for answers in rollouts]
+        reasons = [[a.failure and a.failure.reason for a in answers] for rollouts in sampled for answers in rollouts]
+        # A repeated answer is in the form, too.
+        readable = [sum(each in (None, Reason.DUPLICATE_IN_ROLLOUT) for each in slots) / self._m for slots in reasons]
         return float(np.mean(readable))
 
     def examples(self, path: Path) -> list[Example]:
@@ -190,11 +191,6 @@ class _Sampler:
         drawn = [bodies[i] for i in rng.permutation(len(bodies))[: self._m]]
         texts = {single["prompt"]: drawn[0], several["prompt"]: between_answers(opening).join(drawn)}
         return [(prompt, f"{head}{text}{CLOSING}") for prompt, text in texts.items()]
-
-
-def _is_readable(answer: Answer) -> bool:
-    """Return True also for a repeated answer, which is in the form."""
-    return answer.failure is None or answer.failure.reason == Reason.DUPLICATE_IN_ROLLOUT
 
 
 class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see

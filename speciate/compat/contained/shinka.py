@@ -27,10 +27,7 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     package = ModuleType("shinka")
     vars(package)["core"] = core
     sys.modules.update({"shinka": package, "shinka.core": core, "shinka.core.wrap_eval": core})
-    try:
-        results = tempfile.mkdtemp()
-    except OSError:
-        results = "."  # tier B: exists, but is read-only
+    results = _folder()
     script = options.get("evaluator", "evaluate.py")
     sys.path.insert(0, str(Path(script).parent.absolute()))
     sys.argv = [script, "--program_path", program_path, "--results_dir", results]
@@ -70,9 +67,7 @@ def run_shinka_eval(
         outcomes = []
         for i in range(num_runs):
             outcomes.append(experiment(**(get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1})))
-            if validate_fn is not None and error is None:
-                valid, why = validate_fn(outcomes[-1])
-                error = None if valid else str(why or "not valid")
+            error = error or _why_not(validate_fn, outcomes[-1])
         metrics = aggregate_metrics_fn(outcomes) if aggregate_metrics_fn else {"num_successful_runs": len(outcomes)}
     except Exception as raised:  # noqa: BLE001  # the program's failure is a result
         traceback.print_exc()
@@ -93,6 +88,20 @@ def _load(program_path: str) -> ModuleType:
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     return program
+
+
+def _why_not(validate: Callable[[Any], Any] | None, outcome: Any) -> str | None:
+    if validate is None:
+        return None
+    valid, why = validate(outcome)
+    return None if valid else str(why or "not valid")
+
+
+def _folder() -> str:
+    try:
+        return tempfile.mkdtemp()
+    except OSError:
+        return "."  # tier B: exists, but is read-only
 
 
 def _read(folder: str, name: str) -> Any:

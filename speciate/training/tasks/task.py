@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -65,9 +65,6 @@ class GeneratedTask(Task, Protocol):
         """Return a candidate with a child one edit away that is better in some reward; None if none was found."""
 
 
-_PARITY: Final = {Split.TRAIN: 1, Split.TEST: 0}
-
-
 def drawn_problems(
     task: str,
     split: Split,
@@ -84,6 +81,6 @@ def drawn_problems(
     for number in range(start, start + count):
         rng = np.random.default_rng([int(text_digest(f"{task}/{split}")[:8], 16), number])
         content = draw(rng)
-        while int(digest_of(key(content))[-1], 16) % 2 != _PARITY[split]:
+        while int(digest_of(key(content))[-1], 16) % 2 != (split is Split.TRAIN):
             content = draw(rng)
         yield number, content

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from speciate.cli.app import app
+from speciate.prompts.parse import Answer
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 pytestmark = [
@@ -531,14 +532,14 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     base = write_bytes(tmp_path / "bytes")
     asked = []
 
-    def programs(_self, row, completion, _ids):  # the letters of an untrained model are no program
+    def answers(_self, row, completion, _ids):  # the letters of an untrained model are no program
         asked.append(row["prompt"])
-        return [completion]
+        return [Answer(completion)]
 
     def score(_self, batch):
         return [[(sum(map(ord, text)) % 8 / 8,) * 8 for text in texts] for _, texts in batch]
 
-    monkeypatch.setattr(VectorTrainer, "_programs", programs)
+    monkeypatch.setattr(VectorTrainer, "_answers", answers)
     monkeypatch.setattr(PythonTask, "score", score)
     config = TrainConfig(
         "vpo", steps=2, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, save_every=1, lora_rank=2,
@@ -587,7 +588,7 @@ def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, use_engine):
         ours = seen[-1]["tool_mask"][:, :logits_to_keep] if seen else torch.ones_like(logps)
         return torch.where(ours == 0, 3.0 * logps, logps), *rest
 
-    monkeypatch.setattr(VectorTrainer, "_programs", lambda _self, _row, completion, _ids: [completion])
+    monkeypatch.setattr(VectorTrainer, "_answers", lambda _self, _row, completion, _ids: [Answer(completion)])
     monkeypatch.setattr(VectorTrainer, "_compute_loss", noted)
     monkeypatch.setattr(
         PythonTask, "score", lambda _, batch: [[(sum(map(ord, t)) % 8 / 8,) * 8 for t in texts] for _, texts in batch]
