@@ -99,8 +99,8 @@ causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write d
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)
 
-peers: $(CLIENT) ## Install OpenEvolve, ShinkaEvolve and GEPA beside Speciate, compare them and write docs/evidence/peers.md; 40 minutes
-	@$(BIN)/python -m experiments.peers $(if $(URL),--url $(URL) --model $(MODEL))
+peers: $(CLIENT) ## Play the tournament of Speciate, OpenEvolve, ShinkaEvolve, GEPA and two baselines, and write docs/evidence/peers.md; a day, goes on where it was stopped (SIZE="--seeds 2 --evaluations 60": an hour)
+	@$(BIN)/python -m experiments.peers $(SIZE) $(if $(URL),--url $(URL) --model $(MODEL))
 
 door: $(CLIENT) ## Start Speciate and its peers as users do, and write docs/evidence/door.md; 20 minutes
 	@$(BIN)/python -m experiments.door

@@ -1,77 +1,37 @@
-"""Problems, seeds and budget of the comparison, fixed before the first run."""
+"""Entrants, problems, seeds and budgets of the comparison, declared before the first run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from experiments.arena.problems import DEVELOPMENT, HELD_OUT
-from speciate.problems.loader import known_problems
-
-SYSTEMS: Final = ("speciate", "openevolve", "shinka-evolve", "gepa")
-PACKAGES: Final = {"openevolve": "openevolve", "shinka-evolve": "shinka-evolve", "gepa": "gepa"}
-"""Package of each peer."""
+from speciate.domain.tournament import Metric, Tournament
 
 PROBLEMS: Final = (*HELD_OUT, *DEVELOPMENT)
 """Those that Speciate's default was not developed on first."""
-SEEDS: Final = (301, 302, 303)
-EVALUATIONS: Final = 240
-"""Budget of a run: evaluations, the seed program's included. Each answer of the endpoint is one program."""
-MARKS: Final = (60, 120, 240)
-"""Evaluations at which the best score is compared: no system plans by its budget."""
+SEEDS: Final = tuple(range(501, 509))
+EVALUATIONS: Final = (60, 240)
+"""Budgets of a run: evaluations, the seed program's included."""
 
-COST_PROBLEM: Final = "cache-eviction"
-"""The search that costs are taken from."""
-
-FAULT_PROBLEM: Final = "circles-in-square-26"
-"""Of the runs that are killed and those with forged answers."""
-
-WORKERS: Final = 2
-"""Concurrent evaluations, and concurrent requests to the endpoint."""
-
-RUN_LIMIT_S: Final = 480.0
-"""A run that takes longer is ended and counted with what it has."""
-
-KILL_AT: Final = 25
-"""Evaluations after which the main process is killed, in one further run of each system."""
-
-FORGED_EVERY: Final = 5
-"""One answer of this many forges its score, in one further run of each system."""
-
-IMPOSSIBLE: Final = 100.0
-"""No honest score is as high: all lie between 0 and 1."""
+OURS: Final = "speciate"
+MODEL: Final = "model"
+"""Name of the policy that all entrants ask."""
+SEARCHES: Final = {OURS: "adaptive_evolution", "vector-evolution": "vector_evolution"}
+ENGINES: Final = ("openevolve", "shinka-evolve", "gepa", "independent-sampling", "sequential-sampling")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One run.
-
-    Attributes:
-        system: Name of the system.
-        problem: Slug of the problem.
-        seed: Seed of the system and of the endpoint.
-        kind: ``search``, ``kill`` or ``forge``.
-    """
-
-    system: str
-    problem: str
-    seed: int
-    kind: str = "search"
-
-    @property
-    def key(self) -> str:
-        """Name of the run's files."""
-        return f"{self.system}.{self.problem}.{self.seed}.{self.kind}"
-
-    @property
-    def folder(self) -> Path:
-        """Directory of the problem."""
-        return known_problems()[self.problem]
-
-
-def tasks(systems: tuple[str, ...]) -> list[Task]:
-    """Return all runs, seed by seed, so that an unfinished comparison has whole seeds."""
-    search = [Task(system, problem, seed) for seed in SEEDS for problem in PROBLEMS for system in systems]
-    once = [Task(system, FAULT_PROBLEM, SEEDS[0], kind) for kind in ("forge", "kill") for system in systems]
-    return [*once, *search]
+def tournament(evaluations: int, problems: int, seeds: int) -> Tournament:
+    """Return the declaration for a budget, with the first ``problems`` and ``seeds``."""
+    common: dict[str, Any] = {"policy": MODEL, "batch": 2, "samples_per_prompt": 1}
+    entrants = [{"name": name, "strategy": strategy, **common} for name, strategy in SEARCHES.items()]
+    entrants += [{"name": name, "engine": name, **common} for name in ENGINES]
+    entrants.append({"name": f"{OURS}-null", "duplicate_of": OURS})
+    return Tournament.model_validate({
+        "slug": f"peers-{evaluations}-{problems}x{seeds}",
+        "problems": PROBLEMS[:problems],
+        "entrants": entrants,
+        "baseline": OURS,
+        "seeds": SEEDS[:seeds],
+        "budget": {"evaluations": evaluations},
+        "metric": Metric.BEST_SCORE,
+    })  # fmt: skip

@@ -1,4 +1,4 @@
-"""The comparison with peers: endpoint, score, measurement and page. The peers themselves are run by ``make peers``."""
+"""The comparison with peers and the measurement of the door: model, score, processes and page."""
 
 from __future__ import annotations
 
@@ -12,32 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.peers.command import PAGE
-from experiments.peers.declaration import (
-    EVALUATIONS,
-    FAULT_PROBLEM,
-    FORGED_EVERY,
-    IMPOSSIBLE,
-    PROBLEMS,
-    SEEDS,
-    SYSTEMS,
-    Task,
-    tasks,
-)
-from experiments.peers.drivers.scoring import score
-from experiments.peers.endpoint import Endpoint
-from experiments.peers.measure import Sample, kill_main, spawn, watch
-from experiments.peers.peer_runs import ends_of
-from experiments.peers.report import at_equal_tokens, page
-from experiments.peers.result import Result, append, costs, gains_of, read
-from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
+from experiments.door.declaration import PROBLEMS, Task
+from experiments.door.drivers.scoring import score
+from experiments.door.endpoint import Endpoint
+from experiments.door.measure import Sample, kill_main, spawn, watch
+from experiments.door.peers import costs
+from experiments.peers.__main__ import EARLIER, PAGE, bundles_beside
+from experiments.peers.declaration import EVALUATIONS, tournament
+from experiments.peers.page import page
+from experiments.standin import ANY, FORGED_EVERY, FORGERY, MODEL, problem_of, programs_in, stand_in
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.problems.loader import known_problems, load_problem
 from speciate.prompts.evolve_blocks import find_blocks, with_contents
 from speciate.prompts.mutation import build_prompt
+from speciate.runs.engines import ends_of
 from tests.support.http_server import wait_for
 
+FAULT_PROBLEM = PROBLEMS[0]
 SEED = load_problem(known_problems()[FAULT_PROBLEM]).seed_program
 
 
@@ -109,13 +101,6 @@ def test_requests_to_a_real_model_pass_through_and_their_tokens_count() -> None:
             ask(endpoint.url_for(task), prompt_of(SEED))
 
 
-def test_at_equal_tokens_each_system_has_what_the_thriftiest_used() -> None:
-    thrifty = result("speciate", FAULT_PROBLEM, 1, 0.5, scores=(0.1, 0.3, 0.5, 0.5), tokens=(60, 40))
-    lavish = result("gepa", FAULT_PROBLEM, 1, 0.5, scores=(0.1, 0.3, 0.6, 0.9), tokens=(160, 40))
-    best = at_equal_tokens([thrifty, lavish])
-    assert (best(thrifty), best(lavish)) == (0.5, 0.3)
-
-
 def test_the_score_is_the_mean_of_normalized_objectives() -> None:
     ends = ends_of(load_problem(known_problems()["job-scheduling"]))
     assert set(ends) == {"slowdown", "late", "longest_wait"}
@@ -131,7 +116,7 @@ def test_the_adapter_scores_programs_as_the_service_does(tmp_path: Path) -> None
     problem = load_problem(path)
     log = tmp_path / "log.jsonl"
     values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 5, "files": {}}
-    adapter = Path(__file__).parents[3] / "experiments" / "peers" / "drivers" / "adapter.py"
+    adapter = Path(__file__).parents[3] / "experiments" / "door" / "drivers" / "adapter.py"
     programs = [problem.seed_program, "import time\ntime.sleep(30)\n", "raise SystemExit\n"]
     for number, program in enumerate(programs):
         (tmp_path / "program.py").write_text(program)
@@ -176,51 +161,27 @@ def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path, *, gr
     assert tree.group is None or not tree.group.folder.exists()
 
 
-def result(
-    system: str, problem: str, seed: int, value: float, *, scores: tuple[float, ...] = (), **changes: object
-) -> Result:
-    scores = scores or (0.1, value)
-    given = {"evaluations": len(scores), "gains": gains_of(scores), "seconds": 1.0, "processor_s": 0.5}
-    given |= {"halves": (0.1, 0.2), "memory": 10**8}
-    return Result(system, problem, seed, **{"kind": "search", "finished": True, **given, **changes})  # type: ignore[arg-type]
+def test_the_page_follows_from_the_bundles_beside_it() -> None:
+    assert page(bundles_beside(PAGE), MODEL, EARLIER) == PAGE.read_text()
 
 
-def test_the_page_shows_losses_as_plainly_as_wins() -> None:
-    levels = {"speciate": 0.5, "openevolve": 0.4, "shinka-evolve": 0.6, "gepa": 0.5}
-    runs = [
-        result(system, problem, seed, levels[system] + 0.001 * (seed % 3) * (system == "gepa"))
-        for system in SYSTEMS
-        for problem in PROBLEMS
-        for seed in SEEDS
-    ]
-    runs += [result("gepa", FAULT_PROBLEM, SEEDS[0], 1e9, kind="forge", forged=7, sent_forged=9)]
-    text = page(runs, MODEL)
-    count = len(PROBLEMS)
-    assert f"| openevolve | {count} : 0, +50.0 %, p = " in text
-    assert f"| shinka-evolve | 0 : {count}, -50.0 %, p = " in text
-    assert "| gepa | 9 | 2 | 7 |" in text
-    assert "| openevolve | 500 | 2.00 | 2 | 2.0 | 100 |" in text
-    # A seed without all its runs is left out.
-    assert f"{len(SEEDS) - 1} of {len(SEEDS)} declared seeds" in page(runs[1:], MODEL)
+def test_the_comparison_has_a_null_and_equal_budgets() -> None:
+    for evaluations in EVALUATIONS:
+        declared = tournament(evaluations, 23, 8)
+        assert len({entrant.name for entrant in declared.entrants}) == 8
+        assert [entrant.duplicate_of for entrant in declared.entrants if entrant.duplicate_of] == ["speciate"]
 
 
-def test_the_page_follows_from_the_runs_beside_it() -> None:
-    assert page(read(PAGE.with_suffix(".jsonl")), MODEL) == PAGE.read_text()
-
-
-def test_results_survive_a_file_that_a_kill_cut_off(tmp_path: Path) -> None:
-    file = tmp_path / "runs.jsonl"
-    kept = result("gepa", FAULT_PROBLEM, 1, 2 * IMPOSSIBLE)
-    append(file, kept)
-    with file.open("a") as end:
-        end.write('{"system": "ge')
-    assert read(file) == [kept]
-    assert kept.curve == [0.1, 0.1]
-    assert kept.task == Task("gepa", FAULT_PROBLEM, 1)
-    assert len(tasks(SYSTEMS)) == len(SYSTEMS) * (2 + len(PROBLEMS) * len(SEEDS))
+def test_a_prompt_names_its_problem_and_answers_depend_on_it_and_the_seed_alone() -> None:
+    for slug, folder in known_problems().items():
+        assert problem_of(f"You write programs.\n{load_problem(folder).description}\n# Current program") == slug
+    with stand_in() as server:
+        url = f"{server.url}/{ANY}/{ANY}/v1"
+        prompt = load_problem(known_problems()[FAULT_PROBLEM]).description + prompt_of(SEED)
+        first, again, other = (ask(url, prompt, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_costs_leave_the_start_out() -> None:
     samples = [Sample(0, 3, 0, 0), Sample(1, 4, 5, 1), Sample(2, 5, 9, 11), Sample(4, 8, 7, 21), Sample(9, 9, 0, 21)]
-    assert costs(samples) == (3, 4, (0.1, 0.3), 9)
-    assert EVALUATIONS > 2
+    assert costs(samples) == (4, 9)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.peers.declaration import PACKAGES
+from experiments.door.declaration import PACKAGES
 
 _NEEDED = ("numpy", "scipy")
 """Packages that problems allow programs to use."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.peers.declaration import Task
-from experiments.peers.standin import MODEL, StandIn
+from experiments.door.declaration import Task
+from experiments.standin import MODEL, StandIn
 
 
 @dataclass(frozen=True, slots=True)

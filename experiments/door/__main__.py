@@ -17,20 +17,27 @@ from typing import Any, Final
 import psutil
 
 import speciate
-from experiments.peers import measure
-from experiments.peers.declaration import COST_PROBLEM, IMPOSSIBLE, KILL_AT, PACKAGES, SYSTEMS, WORKERS, Task
-from experiments.peers.drivers.scoring import score
-from experiments.peers.endpoint import Endpoint
-from experiments.peers.environments import install
-from experiments.peers.peer_runs import configuration, ends_of
-from experiments.peers.result import costs
-from experiments.peers.standin import stand_in
+from experiments.door import measure
+from experiments.door.declaration import (
+    EVALUATIONS,
+    IMPOSSIBLE,
+    KILL_AT,
+    PACKAGES,
+    PROBLEMS,
+    SEED,
+    SYSTEMS,
+    WORKERS,
+    Task,
+)
+from experiments.door.drivers.scoring import score
+from experiments.door.endpoint import Endpoint
+from experiments.door.environments import install
+from experiments.door.peers import configuration, costs
+from experiments.standin import stand_in
 from speciate.problems.loader import load_problem
+from speciate.runs.engines import ends_of
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "evidence" / "door.md"
-PROBLEMS: Final = ("circles-in-square-26", COST_PROBLEM, "job-scheduling")
-EVALUATIONS: Final = 60
-SEED: Final = 401
+PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "door.md"
 LIMIT_S: Final = 300.0
 SESSIONS: Final = {
     "speciate": ("2: `pip install`, `speciate evolve`", 0),
@@ -113,7 +120,7 @@ def run(command: Command, stop_at: int | None = None) -> tuple[Session, measure.
     ended = tree.process
     samples = measure.watch(tree, lambda: len(command.scores()), lambda: ended.poll() is not None, LIMIT_S, stop_at)
     first_s = next((each.seconds for each in samples if each.evaluations), float("nan"))
-    _, processor_s, _, memory = costs(samples)
+    processor_s, memory = costs(samples)
     scores = tuple(command.scores())[:EVALUATIONS]
     session = Session(first_s, processor_s / max(len(scores) - 1, 1), memory, scores, ended.poll() is not None)
     if stop_at is None:

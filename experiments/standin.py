@@ -22,13 +22,16 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from experiments.peers.declaration import FORGED_EVERY
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.problems.loader import known_problems, load_problem
 from speciate.prompts.evolve_blocks import find_blocks, with_contents
 
 MODEL: Final = "mutator"
+FORGED_EVERY: Final = 5
+"""One answer of this many forges its score, where that is asked for."""
+ANY: Final = "any"
+"""Path of requests whose problem is recognized by the prompt, and whose answers depend on it and their seed alone."""
 _FENCED: Final = re.compile(r"^(`{3,})[^\n`]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARK: Final = "EVOLVE-BLOCK-START"
 _CURRENT: Final = re.compile(
@@ -125,6 +128,8 @@ class StandIn:
     def complete(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and response of a chat completion."""
         problem, seed = path.strip("/").split("/")[:2]
+        if problem == ANY:
+            problem = problem_of("\n".join(_text(message.get("content")) for message in body["messages"]))
         if self.upstream and not seed.endswith("-forge"):
             status, reply = self._pass_on("POST", "chat/completions", body)
         else:
@@ -170,7 +175,8 @@ class StandIn:
             self.answers[key] += 1
             forged = seed.endswith("-forge") and self.answers[key] % FORGED_EVERY == 0
             self.forged[key] += forged
-            drawn = f"{key}:{sampled}:{self._sent[(key, prompt)]}:".encode()
+            sent = 0 if seed == ANY else self._sent[(key, prompt)]
+            drawn = f"{key}:{sampled}:{sent}:".encode()
             # Under the lock: threads that parse programs at the same time can break each other in Python 3.11.
             return answer(prompt, _seed_program(problem), drawn, forged=forged)
 
@@ -178,6 +184,17 @@ class StandIn:
 @cache
 def _seed_program(problem: str) -> str:
     return load_problem(known_problems()[problem]).seed_program
+
+
+@cache
+def _openings() -> dict[str, str]:
+    """Return the beginning of each bundled problem's statement by slug; no other statement contains it."""
+    return {slug: load_problem(folder).description.strip()[:300] for slug, folder in known_problems().items()}
+
+
+def problem_of(prompt: str) -> str:
+    """Return the slug of the problem whose statement a prompt holds; the seed programs alone could be alike."""
+    return max(_openings(), key=lambda slug: _openings()[slug] in prompt)
 
 
 def _text(content: Any) -> str:
@@ -188,8 +205,8 @@ def _text(content: Any) -> str:
 
 
 @contextmanager
-def stand_in(upstream: str = "") -> Iterator[StandIn]:
-    """Serve the endpoint on a free port of loopback for the length of a ``with``."""
+def stand_in(upstream: str = "", port: int = 0) -> Iterator[StandIn]:
+    """Serve the endpoint on a port of loopback, by default a free one, for the length of a ``with``."""
     state = StandIn(upstream)
 
     class Handler(BaseHTTPRequestHandler):
@@ -216,7 +233,7 @@ def stand_in(upstream: str = "") -> Iterator[StandIn]:
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     state.url = f"http://127.0.0.1:{server.server_port}"

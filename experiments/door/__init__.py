@@ -1,0 +1,1 @@
+"""What it takes to start Speciate and its peers."""
