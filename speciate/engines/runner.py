@@ -93,7 +93,8 @@ class EngineRunner:
         elif ended.status == 0 or (ended.status and relay.spent_at):
             outcome, reason = EngineOutcome.FINISHED, ""
         elif ended.status:
-            outcome, reason = EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {tail or 'no output'}"
+            said = tail.rpartition("\n")[2] or "no output"  # of a traceback, the error; all of it is in output.log
+            outcome, reason = EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {said}"
         elif lost or self.stopping.is_set():
             outcome, reason = EngineOutcome.RELEASED, (*lost, "Its runner was stopped.")[0]
         else:

@@ -22,7 +22,7 @@ from speciate.tournaments.bundle import BundledPolicy, Declared, Versions
 from speciate.tournaments.report.build import make_matrix, make_standings
 from speciate.tournaments.report.measures import Execution
 from speciate.tournaments.report.models import Matrix, ProblemFacts, Report, Standings
-from speciate.tournaments.report.results import STATES, Results, missing_reason, plan_axes
+from speciate.tournaments.report.results import STATES, Results, last_line, missing_reason, plan_axes
 from speciate.tournaments.report.run_summary import RUN_NUMBERS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TournamentResults(Store):
             )
         declaration = record.declaration.stored_json()
         declared = Declared(declaration=declaration, digest=record.digest, amendments=record.amendments)
-        runs = ((*row[:-1], *map(_cell, row.numbers or ())) for row in self._planned(record))
+        runs = ((*row[:-2], last_line(row.reason), *map(_cell, row.numbers or ())) for row in self._planned(record))
         bundle.write(file, declared, self._versions(record), runs, key)
 
     def _planned(self, record: TournamentRecord) -> Iterator[sa.Row[Any]]:

@@ -124,4 +124,9 @@ def plan_axes(schedule: Schedule) -> tuple[dict[Any, int], ...]:
 
 
 def missing_reason(state: str, reason: str | None) -> str:
-    return f"{state}: {reason or 'no reason is kept'}"
+    return f"{state}: {last_line(reason) or 'no reason is kept'}"
+
+
+def last_line(reason: str | None) -> str:
+    """Return the end of a reason, which may quote the output of an engine: of a traceback, the error."""
+    return (reason or "").strip().rpartition("\n")[2]
