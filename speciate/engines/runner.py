@@ -83,7 +83,7 @@ class EngineRunner:
             if time.monotonic() - renewed_at > self.lease_s / 3 or relay.conflict.is_set():
                 relay.conflict.clear()
                 renewed_at = time.monotonic()
-                lost.extend(self._renew(session))
+                lost.extend(self._renew(session, relay))
             return (bool(lost) and relay.spent_at is None) or relay.overdue or self.stopping.is_set()
 
         with Relay(self.client.engines, session) as relay:
@@ -104,7 +104,7 @@ class EngineRunner:
             retried(lambda: end(session.id, outcome, reason), self.stopping)
         self.report(session, outcome, reason)
 
-    def _renew(self, session: EngineSession) -> list[str]:
+    def _renew(self, session: EngineSession, relay: Relay) -> list[str]:
         """Renew the lease; return why the engine must stop, if it must."""
         try:
             lease = self.client.engines.renew(session.id, lease_s=self.lease_s)
@@ -112,4 +112,6 @@ class EngineRunner:
             return []
         except ConflictError as error:
             return [str(error)]
+        if lease.lease_until is None and lease.evaluations_left == 0:  # the last result is on its way to the engine
+            relay.spent_at = relay.spent_at or time.monotonic()
         return [] if lease.lease_until is not None else [lease.reason or "The lease is lost."]
