@@ -20,6 +20,7 @@ from speciate.inference import Engine, GenerationRequest
 from speciate.inference.app import create_app
 from speciate.inference.scheduler import Scheduler
 from speciate.policies.manifest import weights_digest
+from tests.support.http_server import serve_app, wait_for
 from tests.unit.inference.checkpoints import QWEN2, write
 
 ASKED = {"model": "toy", "prompt": "w1 w2 w3", "max_tokens": 12, "seed": 5}
@@ -206,6 +207,17 @@ def test_prompts_before_a_refused_one_are_cancelled(http: TestClient, monkeypatc
     monkeypatch.setattr(Scheduler, "submit", submit)
     _refused(http.post("/v1/completions", json=ASKED | {"prompt": ["w1", "w2"]}), 503)
     assert handed_in[0].cancelled()
+
+
+def test_requests_of_a_client_that_leaves_are_cancelled(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: Future[GenerationRequest] = Future()
+    monkeypatch.setattr(Scheduler, "submit", lambda *_: waiting)
+    with serve_app(create_app(folders)) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/completions", json=ASKED, timeout=0.2, trust_env=False)
+        wait_for(waiting.cancelled)
 
 
 def test_a_defect_fails_one_request_and_not_the_server(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
