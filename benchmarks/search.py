@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,6 @@ from experiments.svg import save_svg
 from speciate.problems.loader import bundled, load_problem
 from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
-from speciate.tournaments.statistics.running_time import Ecdf, ecdf
 from speciate.tournaments.statistics.significance import mcnemar, sign_flips
 
 FLOOR: Final = "best_of_n"
@@ -221,24 +221,26 @@ def _label(arm: Arm) -> str:
     return ", ".join([arm[0], *(f"{key} {value}" for key, value in options.items())])
 
 
-def _curve(runs: Mapping[str, Sequence[Found]], seeds: Sequence[int], budget: int) -> Ecdf:
-    """Return the share of all (problem, target, seed) reached against the share of the budget."""
-    spent, reached = [], []
-    for problem, of_problem in runs.items():
-        for seed in seeds:
-            for at in of_problem[seed].reached:
-                spent.append((at or 0) * SLOW.get(problem, 1) / budget if at else 1.0)
-                reached.append(at is not None)
-    return ecdf(spent, reached)
+def _reached(
+    runs: Mapping[str, Sequence[Found]], seeds: Sequence[int], budget: int, shares: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return the share of all (problem, target, seed) reached within each share of the budget."""
+    costs = [
+        math.inf if at is None else at * SLOW.get(problem, 1) / budget
+        for problem, of_problem in runs.items()
+        for seed in seeds
+        for at in of_problem[seed].reached
+    ]
+    return np.asarray((np.asarray(costs)[:, None] <= np.asarray(shares)).mean(axis=0))
 
 
 def _show_targets(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]], budget: int) -> None:
     shares = (0.125, 0.25, 0.5, 1.0)
     rows = []
     for arm, runs in by_arm.items():
-        curve = _curve(runs, range(SEEDS), budget)
-        ends = [_curve(runs, [seed], budget).at(1.0) for seed in range(SEEDS)]
-        rows.append([_label(arm), *(curve.at(share) for share in shares), f"{min(ends):.2f} to {max(ends):.2f}"])
+        ends = [float(_reached(runs, [seed], budget, [1.0])[0]) for seed in range(SEEDS)]
+        reached = _reached(runs, range(SEEDS), budget, shares).tolist()
+        rows.append([_label(arm), *reached, f"{min(ends):.2f} to {max(ends):.2f}"])
     pairs = sum(len(load_problem(path).targets) for path in bundled().values())
     show(
         f"Bundled problems, {MUTATOR}, {SEEDS} seeds: share of {pairs} targets reached",
@@ -286,7 +288,7 @@ def _draw(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]], budget: int, path
     for arm, runs in by_arm.items():
         if arm[1] != "{}":
             continue
-        ends: NDArray[np.float64] = np.array([[_curve(runs, [s], budget).at(x) for x in grid] for s in range(SEEDS)])
+        ends = np.array([_reached(runs, [seed], budget, grid.tolist()) for seed in range(SEEDS)])
         drawn = ends[rng.integers(SEEDS, size=(1000, SEEDS))].mean(axis=1)
         (line,) = left.plot(grid, ends.mean(axis=0), label=arm[0])
         low, high = np.quantile(drawn, [0.025, 0.975], axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -41,3 +42,8 @@ def test_a_slow_figure_is_marked(
 def test_the_kept_figures_can_be_read() -> None:
     for figure in json.loads(KEPT.read_text("utf-8"))["figures"].values():
         Figure(**figure)
+
+
+def test_every_benchmark_loads() -> None:
+    """They use names of the product that nothing else uses."""
+    assert "dashboard" in importlib.import_module("benchmarks.__main__").BENCHMARKS
