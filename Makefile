@@ -44,7 +44,7 @@ up: $(CLIENT) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
-test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 9 minutes; test-system goes on from outside
+test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 10 minutes; test-system goes on from outside
 	@$(PYTEST) -n 5 -m 'not system and not fault'
 
 # Few workers kill processes, because a crowd would disturb them.
@@ -99,7 +99,7 @@ causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write d
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)
 
-peers: $(CLIENT) ## Play the tournament of Speciate, OpenEvolve, ShinkaEvolve, GEPA and two baselines, and write docs/evidence/peers.md; a day, goes on where it was stopped (SIZE="--seeds 2 --evaluations 60": an hour)
+peers: $(CLIENT) ## Play the tournament with OpenEvolve, ShinkaEvolve and GEPA for docs/evidence/peers.md; a day, resumes (SIZE="--seeds 2 --evaluations 60": an hour)
 	@$(BIN)/python -m experiments.peers $(SIZE) $(if $(URL),--url $(URL) --model $(MODEL))
 
 door: $(CLIENT) ## Start Speciate and its peers as users do, and write docs/evidence/door.md; 20 minutes
@@ -119,7 +119,7 @@ plotly: ## Bundle the parts of Plotly that the dashboards use; needs npm
 	@build=$$(mktemp -d) && cp scripts/plotly/* $$build && cd $$build && npm install --silent --no-audit --no-fund \
 		&& npm run --silent build && mv plotly.js $(CURDIR)/service/dashboard/static/plotly.js; rm -rf $$build
 
-# Palettes need Pillow, a dependency of matplotlib from the training packages.
+# Palettes need Pillow, a dependency of matplotlib.
 pictures: $(TRAIN) $(CLIENT) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
 	@$(BIN)/python -m tests.dashboard.pictures
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from experiments.standin import MODEL as STAND_IN
 from speciate.client import Client
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
+from speciate.domain.tournament import Tournament
 from speciate.problems.loader import known_problems, load_problem
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "peers.md"
@@ -51,7 +53,7 @@ def main() -> int:
             url = options.url or f"{server.url}/{ANY}/{ANY}/v1"
             client.policies.add(_policy(url, options.model), api_key=os.environ.get("OPENAI_API_KEY"))
             for evaluations in options.evaluations:
-                bundle = _played(client, home, tournament(evaluations, options.problems, options.seeds).slug, options)
+                bundle = _played(client, home, tournament(evaluations, options.problems, options.seeds))
                 options.page.with_name(f"peers-{evaluations}.zip").write_bytes(bundle)
     options.page.write_text(page(bundles_beside(options.page), options.model, EARLIER), encoding="utf-8")
     print(f"wrote {options.page}")  # noqa: T201
@@ -69,11 +71,11 @@ def _policy(url: str, model: str) -> Policy:
     })  # fmt: skip
 
 
-def _played(client: Client, home: Path, name: str, options: argparse.Namespace) -> bytes:
+def _played(client: Client, home: Path, declared: Tournament) -> bytes:
     """Play a tournament to its end, and return its bundle."""
-    evaluations = int(name.split("-")[1])
+    name = declared.slug
     with suppress(ConflictError):  # declared by an earlier call
-        client.tournaments.create(tournament(evaluations, options.problems, options.seeds))
+        client.tournaments.create(declared)
     engines = [_COMMAND, "engines", "run", *ENGINES, "--tournament", name, "--slots", str(_SLOTS)]
     runner = subprocess.Popen([*engines, "--data-dir", str(home / "data")], stdout=subprocess.DEVNULL)
     try:
@@ -121,8 +123,6 @@ def _wait(client: Client, process: subprocess.Popen[bytes], home: Path) -> None:
 
 def _port(home: Path, name: str) -> int:
     """Return a free port, the same in every call: the policy's version holds the address of its endpoint."""
-    import socket
-
     file = home / f"{name}.port"
     if not file.exists():
         with socket.socket() as free:

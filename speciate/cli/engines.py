@@ -146,9 +146,9 @@ def _engines(
             raise InvalidInputError("--command starts one engine: give the name that its runs have.")
         return {names[0]: from_command(command, version, tuple(readable or ()))}
     folder = load_settings(data_dir=data_dir).data_dir
-    found = {name: installed(name, folder) for name in names or BUNDLED}
-    if names and (missing := [name for name, engine in found.items() if engine is None]):
+    engines = {name: installed(name, folder) for name in names or BUNDLED}
+    if names and (missing := [name for name, engine in engines.items() if engine is None]):
         raise ConfigurationError(
             f"{missing[0]} is not installed.", remedy=f"Run: speciate engines install {missing[0]}"
         )
-    return {name: engine for name, engine in found.items() if engine is not None}
+    return {name: engine for name, engine in engines.items() if engine is not None}

@@ -45,8 +45,8 @@ class Connection:
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
-        found = _valid_url(service_url(settings) or settings.base_url)
-        return cls(found, configured, settings.project, socket)
+        address = _valid_url(service_url(settings) or settings.base_url)
+        return cls(address, configured, settings.project, socket)
 
     def options(self) -> dict[str, Any]:
         headers = {"User-Agent": f"speciate/{__version__}", "Accept": "application/json"}

@@ -55,8 +55,8 @@ class ToyService:
                     raise BudgetSpentError("The budget of the check is spent.")
                 self.programs.append(program)
                 self.sessions.add(session)
-                found = _VALUE.search(program)
-                score = float(found[1]) / 100 if found else 0.0
+                value = _VALUE.search(program)
+                score = float(value[1]) / 100 if value else 0.0
                 left = _BUDGET - len(self.programs)
                 self._results[key] = EngineEvaluation(
                     number=len(self.programs), score=score, rewards={"value": score}, evaluations_left=left

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scoring import score  # OpenEvolve imports this file from elsewhere
 
 CONFIG = json.loads(os.environ["PEER_RUN"])
-"""Values of the run: see ``experiments.peers.peer_runs.configuration``."""
+"""Values of the run: see ``experiments.door.peers.configuration``."""
 
 
 class InvalidAnswerError(Exception):

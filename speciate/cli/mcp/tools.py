@@ -261,9 +261,9 @@ class _Tools:
     ) -> Json:
         """Return a candidate with its program, feedback and output, and its author's rationale."""
         async with self._run(run) as handle:
-            found = await handle.best() if number is None else await handle.candidate(number)
+            detail = await handle.best() if number is None else await handle.candidate(number)
             hidden = await self._hidden(handle)
-        return {"hint": "No feasible candidate has rewards yet."} if found is None else _candidate(found, hidden)
+        return {"hint": "No feasible candidate has rewards yet."} if detail is None else _candidate(detail, hidden)
 
     async def unlocks(
         self,

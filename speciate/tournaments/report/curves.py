@@ -1,4 +1,4 @@
-"""Curves of a report: targets reached by cost, budget laws and performance profiles."""
+"""Curves of a report: targets reached by cost, and budget laws."""
 
 from __future__ import annotations
 

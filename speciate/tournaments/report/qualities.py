@@ -1,4 +1,4 @@
-"""Report sections beyond the standings: hypervolume, diversity, health of the policies and entropy laws."""
+"""Report sections beyond the standings: hypervolume, diversity and health of the policies."""
 
 from __future__ import annotations
 
