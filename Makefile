@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes noise arena peers door chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes overtraining noise arena peers door chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -95,6 +95,9 @@ noise: $(CLIENT) ## Search with and without knowledge of noise, write docs/evide
 
 causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write docs/evidence/causes.md; five hours of a core
 	@$(BIN)/python -m experiments.causes
+
+overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/evidence/overtraining.md; nine hours of a core
+	@$(BIN)/python -m experiments.overtraining
 
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)
