@@ -114,4 +114,5 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

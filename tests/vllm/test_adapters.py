@@ -58,7 +58,7 @@ print(json.dumps(rows))
 """
 
 
-def _python(code: str, *arguments: str, told: str = "") -> str:
+def run_python(code: str, *arguments: str, told: str = "") -> str:
     done = subprocess.run([sys.executable, "-c", code, *arguments], input=told, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -68,7 +68,7 @@ def _python(code: str, *arguments: str, told: str = "") -> str:
 def adapters(plain: ServedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("adapters")
     folders = {name: base / name for name in ("one", "two", "three")}
-    _python(_MAKE, str(plain.folder), *map(str, folders.values()))
+    run_python(_MAKE, str(plain.folder), *map(str, folders.values()))
     return folders
 
 
@@ -112,7 +112,7 @@ def test_an_adapter_is_loaded_and_computes_what_peft_computes(plain: ServedModel
     answers = {m.name: m.complete(PROMPT, n=6, temperature=1.0)["choices"] for m in (plain, own)}
     assert [c["text"] for c in answers[plain.name]] != [c["text"] for c in answers[own.name]]
     asked = json.dumps([[plain.ids(PROMPT), plain.drawn(choice)] for choice in answers[own.name]])
-    expected = json.loads(_python(_SCORE, str(plain.folder), str(adapters["one"]), told=asked))
+    expected = json.loads(run_python(_SCORE, str(plain.folder), str(adapters["one"]), told=asked))
     found_values = [choice["logprobs"]["token_logprobs"] for choice in answers[own.name]]
     assert all(np.allclose(a, b, atol=TOLERANCE, rtol=0) for a, b in zip(found_values, expected, strict=True))
     of_base = [plain.reference.logprobs(*pair) for pair in json.loads(asked)]
