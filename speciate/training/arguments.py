@@ -25,10 +25,14 @@ def trl_arguments(
     *,
     processes: int = 1,
     cpu: bool = True,
+    shared: bool = False,
     context: int | None = None,
     token_bytes: int = 0,
 ) -> GRPOConfig:
-    """Return TRL's arguments for a run; each process gets whole groups. ``token_bytes``: memory of a pass per token."""
+    """Return TRL's arguments for a run; each process gets whole groups.
+
+    ``shared``: passes process a group's prompt once. ``token_bytes``: memory of a pass per token.
+    """
     m = task.answers if config.multi_answer else 1
     # The limit is that of serving: otherwise a policy would learn answers that are truncated later.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
@@ -36,7 +40,7 @@ def trl_arguments(
     generated = -(-longest // parts)
     longest += _BETWEEN * (parts - 1)
     local = config.batch // processes
-    micro = min(config.micro_batch or _at_once(config, local, processes, longest * token_bytes, cpu=cpu), local)
+    micro = min(config.micro_batch or _at_once(config, local, longest * token_bytes, cpu=cpu, shared=shared), local)
     pass_bytes = micro * (config.max_prompt_tokens + longest) * token_bytes
     return GRPOConfig(
         output_dir=str(folder),
@@ -57,7 +61,7 @@ def trl_arguments(
         scale_rewards="none",
         disable_dropout=True,
         use_cpu=cpu,
-        bf16=not cpu,
+        bf16=in_bfloat16(config, cpu=cpu),
         gradient_checkpointing=not cpu and pass_bytes > torch.cuda.get_device_properties(0).total_memory // 2,
         use_vllm=config.use_vllm,
         # Otherwise vLLM reserves memory for the model's full context, which may not fit.
@@ -76,9 +80,8 @@ def turns(task: Task, config: TrainConfig) -> int:
     return task.answers if scaffolded and config.multi_answer else 1
 
 
-def shares_prompts(config: TrainConfig, processes: int) -> bool:
-    """Return True if passes process a group's prompt once, which needs the whole batch in one process."""
-    return config.use_engine and processes == 1
+def in_bfloat16(config: TrainConfig, *, cpu: bool) -> bool:
+    return not cpu if config.bfloat16 is None else config.bfloat16
 
 
 def token_bytes(model_config: Any) -> int:
@@ -91,7 +94,7 @@ def token_bytes(model_config: Any) -> int:
     return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
 
 
-def _at_once(config: TrainConfig, local: int, processes: int, rollout_bytes: int, *, cpu: bool) -> int:
+def _at_once(config: TrainConfig, local: int, rollout_bytes: int, *, cpu: bool, shared: bool) -> int:
     """Return the number of rollouts per pass: on a CPU as many whole groups as half of its memory holds.
 
     Without shared prompts, fewer are faster: as many as fit into its cache.
@@ -99,7 +102,7 @@ def _at_once(config: TrainConfig, local: int, processes: int, rollout_bytes: int
     if config.updates > 1 or not cpu:
         return local
     most = AT_ONCE
-    if shares_prompts(config, processes):
+    if shared:
         most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // max(1, rollout_bytes)
     groups = local // config.group
     fitting = (n for n in range(1, groups + 1) if groups % n == 0 and n * config.group <= most)

@@ -70,7 +70,7 @@ class TrainConfig:
     """Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect."""
     micro_batch: NonNegativeInt = 0
     """Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU as many groups
-    as half of its memory holds, or without ``use_engine`` its cache."""
+    as half of its memory holds, or its cache if a pass cannot process a group's prompt once."""
     temperature: PositiveFloat = 1.0
     """Softmax temperature of the rollouts."""
     estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
@@ -84,8 +84,9 @@ class TrainConfig:
     use_vllm: bool = False
     """True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package)."""
     use_engine: bool = False
-    """True to have the numpy engine write the rollouts and to process a group's prompt once per pass: faster for tiny
-    models on a CPU (docs/adr/0007-policies.md)."""
+    """True to have the numpy engine write the rollouts (docs/adr/0007-policies.md)."""
+    bfloat16: bool | None = None
+    """Compute in bfloat16, with weights and gradients in float32; None: on a GPU only. Newer CPUs are faster, too."""
     max_prompt_tokens: int = 4096
     """Longest prompt of English tasks; longer ones are refused."""
     max_tokens: PositiveInt = 1024

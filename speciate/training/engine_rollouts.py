@@ -7,7 +7,7 @@ fast as transformers' ``generate`` for models of this size. The same engine serv
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
@@ -37,19 +37,22 @@ class Rollout:
     def extend(self, ids: Sequence[int], rule: Rule | None, logprobs: Sequence[float] = ()) -> bool:
         """Add sampled tokens up to where ``rule`` ends or inserts; return True if the rollout goes on after these."""
         for token, logprob in zip_longest(ids, logprobs[: len(ids)], fillvalue=0.0):
-            self.ids.append(int(token))
-            self.written.append(1)
-            self.logprobs.append(logprob)
-            outcome = rule is not None and rule(0, int(token))
-            if isinstance(outcome, Insertion):
-                kept = len(self.ids) - outcome.dropped
-                self.ids[kept:] = outcome.tokens
-                self.written[kept:] = [0] * len(outcome.tokens)
-                self.logprobs[kept:] = [0.0] * len(outcome.tokens)
-                return True
-            if outcome:
-                return False
+            if outcome := self.add(int(token), rule, logprob=logprob):
+                return isinstance(outcome, Insertion)
         return False
+
+    def add(self, token: int, rule: Rule | None, index: int = 0, *, logprob: float = 0.0) -> bool | Insertion:
+        """Add a sampled token and what ``rule`` inserts after it; return the rule's outcome."""
+        self.ids.append(token)
+        self.written.append(1)
+        self.logprobs.append(logprob)
+        outcome = rule is not None and rule(index, token)
+        if isinstance(outcome, Insertion):
+            kept = len(self.ids) - outcome.dropped
+            self.ids[kept:] = outcome.tokens
+            self.written[kept:] = [0] * len(outcome.tokens)
+            self.logprobs[kept:] = [0.0] * len(outcome.tokens)
+        return outcome
 
 
 class BlockRule:
@@ -122,14 +125,19 @@ class ClosingRule:
 
 
 def write_rollouts(
-    model: Any, prompts: Sequence[tuple[Sequence[int], int, Rule | None]], *, end: int, temperature: float, seed: int
+    model: Any,
+    prompts: Sequence[tuple[Sequence[int], int, Rule | None]],
+    *,
+    ends: Collection[int],
+    temperature: float,
+    seed: int,
 ) -> list[Rollout]:
     """Return a rollout for each prompt: token ids, longest rollout, and rule, which equal prompts share.
 
-    The model is a Llama or Qwen2 of transformers, with an adapter of PEFT or without. A rollout ends with the token
-    ``end`` or by its rule.
+    The model is a Llama or Qwen2 of transformers, with an adapter of PEFT or without. A rollout ends with one of
+    the tokens ``ends`` or by its rule.
     """
-    checkpoint = _checkpoint(model, end)
+    checkpoint = _checkpoint(model, ends)
     try:
         engine = Engine(checkpoint, max_live=MAX_LIVE)
     except ConfigurationError:
@@ -148,12 +156,12 @@ def write_rollouts(
     return [Rollout([*r.token_ids], [int(i not in r.inserted) for i in range(len(r.token_ids))]) for r in rollouts]
 
 
-def _checkpoint(model: Any, end: int) -> Checkpoint:
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+def _checkpoint(model: Any, ends: Collection[int]) -> Checkpoint:
+    plain = base_of(model)
     config = model.config.to_dict() | {"architectures": [type(plain).__name__]}
-    tensors = {name: tensor.numpy() for name, tensor in _merged(plain)}
+    tensors = {name: tensor.numpy() for name, tensor in merged(plain)}
     try:
-        return checkpoint_of(Path("the model in training"), config, tensors, (end,))
+        return checkpoint_of(Path("the model in training"), config, tensors, tuple(ends))
     except ConfigurationError as error:
         raise ConfigurationError(
             str(error).removesuffix(f" {error.remedy}"),
@@ -161,7 +169,12 @@ def _checkpoint(model: Any, end: int) -> Checkpoint:
         ) from None
 
 
-def _merged(model: Any) -> Iterator[tuple[str, Any]]:
+def base_of(model: Any) -> Any:
+    """Return the model of transformers within one of PEFT, with the adapter's layers in it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def merged(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the weights of a model by name, each with the change that an adapter makes to it."""
     adapted = {name: part for name, part in model.named_modules() if hasattr(part, "get_delta_weight")}
     for name, part in adapted.items():

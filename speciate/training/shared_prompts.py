@@ -76,7 +76,7 @@ def _part(
     read[cache].batch_select_indices(group)
     logits = [read.logits[group]]
     if longest > 1:
-        positions = prompt_mask.sum(1, keepdim=True) + torch.arange(longest - 1)
+        positions = prompt_mask.sum(1, keepdim=True) + torch.arange(longest - 1, device=prompts.device)
         written = model(
             input_ids=completions[:, :-1],
             attention_mask=torch.cat([prompt_mask, completion_mask[:, :-1]], dim=1),

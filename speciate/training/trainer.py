@@ -15,7 +15,8 @@ TRL may change them without notice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,9 +42,10 @@ from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import Answer, parse_completion
 from speciate.training.advantages import ESTIMATORS
-from speciate.training.arguments import shares_prompts, token_bytes, trl_arguments, turns
+from speciate.training.arguments import token_bytes, trl_arguments, turns
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts
+from speciate.training.generator import Generator
 from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import chat_text, lora_config, writing
 from speciate.training.reward_batch import Advantages
@@ -51,6 +53,8 @@ from speciate.training.rollouts import TrainingPopulations, measure, stack_rollo
 from speciate.training.run_files import CHECKPOINTS, read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
+
+_log = logging.getLogger(__name__)
 
 _PROBES: Final = 4
 """Prompts by which an endpoint is verified."""
@@ -71,12 +75,15 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         cpu: bool,
         callbacks: list[TrainerCallback],
     ) -> None:
+        processes = int(PartialState().num_processes)
+        self._generates = not config.use_vllm and Generator.supports(model)
         args = trl_arguments(
             config,
             task,
             folder / CHECKPOINTS,
-            processes=int(PartialState().num_processes),
+            processes=processes,
             cpu=cpu,
+            shared=self._generates and processes == 1,
             context=getattr(model.config, "max_position_embeddings", None),
             token_bytes=token_bytes(model.config.get_text_config()),
         )
@@ -90,6 +97,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self._single = policy_of(task, 1, config.prompt_style)
         self._asking = policy_of(task, task.answers, config.prompt_style) if config.multi_answer else self._single
         self._turns = turns(task, config)
+        # A pass over the prompts alone needs a cache, which checkpointing excludes, and groups in one process.
+        self._shares = self._generates and processes == 1 and not args.gradient_checkpointing
+        self._generator: Generator | None = None
         # TRL adds the tokenizer's first token to prompts that are texts, and chat templates begin with it, too.
         self._begin = tokenizer.decode(tokenizer("")["input_ids"])
         super().__init__(
@@ -195,12 +205,12 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> tuple[list[list[int]], Any]:
-        """Write the rollouts; without the engine, each answer of a scaffold takes a generation of its own."""
-        if self.config.use_engine:
-            rollouts = write_rollouts(
+        """Write the rollouts; with TRL, each answer of a scaffold takes a generation of its own."""
+        if (write := self._writer(prompt_ids)) is not None:
+            rollouts = write(
                 self.accelerator.unwrap_model(self.model),
                 list(zip(prompt_ids, self._limits, self._rules, strict=True)),
-                end=self.processing_class.eos_token_id,
+                ends=self.eos_token_ids,
                 temperature=self.config.temperature,
                 seed=int(self.rng.integers(1 << 48)),
             )
@@ -219,6 +229,23 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                     unfinished.remove(i)
         self._written = [rollout.written for rollout in rollouts]
         return [rollout.ids for rollout in rollouts], logprobs and [rollout.logprobs for rollout in rollouts]
+
+    def _writer(self, prompt_ids: Any) -> Callable[..., list[Rollout]] | None:
+        """Return what writes the rollouts, or None for TRL: with vLLM, other architectures, or distributed weights."""
+        if self.config.use_engine:
+            return write_rollouts
+        if not self._generates or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            return None
+        if self._generator is None:
+            model, device = self.accelerator.unwrap_model(self.model), self.accelerator.device
+            self._generator = Generator(model, device, bfloat16=self.args.bf16)
+            if device.type == "cuda" and not self._generator.agrees(
+                self.model, prompt_ids[:: self.num_generations][:4]
+            ):
+                _log.warning("the generator's tokens are not those of the model: transformers writes the rollouts")
+                self._generates, self._generator = False, None
+                return None
+        return self._generator.write
 
     def _rule(self, row: dict[str, Any]) -> Rule | None:
         """Return what ends a rollout; without a limit of answers a policy learns to write ever more."""
@@ -287,7 +314,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
     ) -> Any:
-        if not shares_prompts(self.config, self.accelerator.num_processes):
+        if not self._shares:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, **options
             )

@@ -23,6 +23,7 @@ from speciate.domain.values import digest_of
 from speciate.policies.manifest import weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
 from speciate.prompts.rejection import Reason
+from speciate.training.arguments import in_bfloat16
 from speciate.training.base import padded
 from speciate.training.config import TrainConfig, WarmUpConfig
 from speciate.training.models import load_model, writing
@@ -231,7 +232,7 @@ def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: 
         lr_scheduler_type="constant",
         weight_decay=0.01,
         use_cpu=cpu,
-        bf16=not cpu,
+        bf16=in_bfloat16(config, cpu=cpu),
         save_strategy="no",  # the gate saves
         save_total_limit=2,
         logging_strategy="no",

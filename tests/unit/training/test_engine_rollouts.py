@@ -38,7 +38,7 @@ def model(tokenizer):
 def write(model, tokenizer, prompts, *, temperature=1.0, seed=0):
     close = tokenizer.convert_tokens_to_ids(CLOSE)
     ruled = [(ids, most, ClosingRule(close, answers) if answers > 1 else None) for ids, answers, most in prompts]
-    rollouts = write_rollouts(model, ruled, end=tokenizer.eos_token_id, temperature=temperature, seed=seed)
+    rollouts = write_rollouts(model, ruled, ends=[tokenizer.eos_token_id], temperature=temperature, seed=seed)
     return [rollout.ids for rollout in rollouts]
 
 
@@ -150,7 +150,7 @@ def test_a_rule_belongs_to_its_prompt(model, tokenizer):
     prompts = [(tokenizer(text)["input_ids"], 1, 9) for text in ("w0 w1", "w0 w1", "w3")]
     free = write(model, tokenizer, prompts)
     ruled = [(ids, most, None if i == 2 else lambda _, __: True) for i, (ids, _, most) in enumerate(prompts)]
-    ended = write_rollouts(model, ruled, end=tokenizer.eos_token_id, temperature=1.0, seed=0)
+    ended = write_rollouts(model, ruled, ends=[tokenizer.eos_token_id], temperature=1.0, seed=0)
     assert [len(rollout.ids) for rollout in ended[:2]] == [1, 1]
     assert ended[2].ids == free[2]
 
@@ -210,7 +210,7 @@ def scaffolded(model, tokenizer, count=6, limit=12):
     prompt = tokenizer(OPENING)["input_ids"]
     rule = BlockRule(tokenizer.backend_tokenizer, 3, OPENING, end=tokenizer.eos_token_id, limit=limit)
     asked = [(prompt, rule.longest, rule)] * count
-    return prompt, write_rollouts(model, asked, end=tokenizer.eos_token_id, temperature=1.0, seed=5)
+    return prompt, write_rollouts(model, asked, ends=[tokenizer.eos_token_id], temperature=1.0, seed=5)
 
 
 def test_the_engine_writes_what_stands_between_answers(scaffold_model):
@@ -241,7 +241,7 @@ def test_the_engine_continues_after_insertions_as_the_model_does(scaffold_model)
         return Insertion(index, inserted) if seen[index] == 5 else False
 
     request = GenerationRequest(prompt, SamplingParams(n=4, max_tokens=40, seed=2, tops=2), rule)
-    Engine(_checkpoint(model, tokenizer.eos_token_id)).run([request])
+    Engine(_checkpoint(model, [tokenizer.eos_token_id])).run([request])
     for index in range(4):
         one = request.sampled[index]
         assert [one.token_ids[i] for i in one.inserted[:15]] == list(inserted)

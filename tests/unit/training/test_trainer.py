@@ -123,7 +123,7 @@ def test_a_pass_takes_the_groups_that_half_of_the_memory_holds(monkeypatch, tmp_
 
     def at_once(megabytes: int) -> int:
         monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": megabytes << 8, "SC_PAGE_SIZE": 4096}.get)
-        args = trl_arguments(config, task, tmp_path, token_bytes=(1 << 20) // (longest * config.group))
+        args = trl_arguments(config, task, tmp_path, shared=True, token_bytes=(1 << 20) // (longest * config.group))
         assert args.per_device_train_batch_size * args.gradient_accumulation_steps == config.batch
         return args.per_device_train_batch_size // config.group
 
@@ -517,8 +517,8 @@ class _InterruptionError(Exception):
     pass
 
 
-@pytest.mark.parametrize("style", ["prefilled", "scaffolded"])
-def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch, style):
+@pytest.mark.parametrize(("style", "engine"), [("prefilled", True), ("scaffolded", True), ("scaffolded", False)])
+def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch, style, engine):
     from safetensors.numpy import load_file
 
     from speciate.domain.policy import PolicyRole, PromptStyle
@@ -543,7 +543,7 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     monkeypatch.setattr(PythonTask, "score", score)
     config = TrainConfig(
         "vpo", steps=2, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, save_every=1, lora_rank=2,
-        use_engine=True, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle(style),
+        use_engine=engine, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle(style), bfloat16=not engine,
     )  # fmt: skip
     task = PythonTask(name="python-easy", most_steps=2)
 
@@ -563,14 +563,15 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     assert served.tokens_for(PolicyRole.PROPOSE) == 24
 
 
-@pytest.mark.parametrize("use_engine", [True, False])
-def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, use_engine):
+@pytest.mark.parametrize("writer", ["engine", "generator", "transformers"])
+def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, writer):
     """Whatever probability the model gives to what the scaffold writes, the weights come out the same."""
     import torch
     from safetensors.numpy import load_file
 
     from speciate.domain.policy import PromptStyle
     from speciate.training.config import TrainConfig
+    from speciate.training.generator import Generator
     from speciate.training.recipe import train_policy
     from speciate.training.tasks.python import PythonTask
     from speciate.training.trainer import VectorTrainer
@@ -590,12 +591,14 @@ def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, use_engine):
 
     monkeypatch.setattr(VectorTrainer, "_answers", lambda _self, _row, completion, _ids: [Answer(completion)])
     monkeypatch.setattr(VectorTrainer, "_compute_loss", noted)
+    if writer == "transformers":
+        monkeypatch.setattr(Generator, "supports", lambda _: False)
     monkeypatch.setattr(
         PythonTask, "score", lambda _, batch: [[(sum(map(ord, t)) % 8 / 8,) * 8 for t in texts] for _, texts in batch]
     )
     config = TrainConfig(
         "vpo", steps=1, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, lora_rank=2, micro_batch=8,
-        use_engine=use_engine, max_tokens=36, max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED,
+        use_engine=writer == "engine", max_tokens=36, max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED,
     )  # fmt: skip
     task = PythonTask(name="python-easy", most_steps=2)
     train_policy(task, config, base, tmp_path / "plain")
