@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes overtraining noise arena peers door chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes overtraining real-model noise arena peers door chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -98,6 +98,9 @@ causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write d
 
 overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/evidence/overtraining.md; nine hours of a core
 	@$(BIN)/python -m experiments.overtraining
+
+real-model: $(TRAIN) $(CLIENT) ## Train MODEL, a folder of SmolLM2, write docs/evidence/real-model.md; three hours of two cores, resumes (GPU=--gpu: minutes)
+	@$(BIN)/python -m experiments.real_model run --model $(MODEL) $(GPU) $(if $(MINUTES),--minutes $(MINUTES))
 
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)

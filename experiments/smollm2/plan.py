@@ -49,13 +49,13 @@ def train_command(speciate: str, method: str, seed: int, base: Path, out: Path, 
     return [speciate, "train", *options, "--base", str(base), "--out", str(out), *given, *device, *resume]
 
 
-def held_out() -> list[Problem]:
+def held_out(task: str = TASK, count: int = PROBLEMS) -> list[Problem]:
     """Return the first held-out problems that differ in what their functions do."""
     found: dict[str, Problem] = {}
-    for problem in open_task(TASK).problems(Split.TEST, 10 * PROBLEMS):
+    for problem in open_task(task).problems(Split.TEST, 10 * count):
         behaviour = (problem.source or "").rpartition("behaviour ")[2]
         found.setdefault(behaviour, problem)
-        if len(found) == PROBLEMS:
+        if len(found) == count:
             break
     return [*found.values()]
 

@@ -29,12 +29,18 @@ class WarmUpConfig:
     """Updates between two measurements, each with a checkpoint."""
     batch: PositiveInt = 16
     """Sequences of an update, half of them single answers and half sets."""
+    pairs: PositiveInt = 1
+    """Single answers to each problem, and as many sets; all of them are in one update, which reads a prompt once."""
     learning_rate: PositiveFloat = 2e-5
     """Constant, AdamW, all weights."""
     problems: PositiveInt = 240
     """Training problems that examples are made of."""
     held_out: PositiveInt = 20
     """Further training problems, for the gate."""
+
+    def __post_init__(self) -> None:
+        if self.batch % (2 * self.pairs):
+            raise InvalidInputError(f"warm_up.batch = {self.batch}: expected a multiple of 2 × warm_up.pairs.")
 
 
 @dataclass(frozen=True, config=FINITE)

@@ -9,35 +9,44 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from math import gcd
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
+from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
 from speciate.training.arguments import in_bfloat16
-from speciate.training.base import padded
 from speciate.training.config import TrainConfig, WarmUpConfig
 from speciate.training.models import load_model, writing
 from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, quiet
 from speciate.training.run_files import CHECKPOINTS, last_checkpoint, write_identity, write_json
+from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Split, Task
 from speciate.training.trainer import VectorTrainer
 
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 16
 _SAMPLED_AT_ONCE: Final = 32
-_INPUTS: Final = ("input_ids", "labels", "attention_mask")
 _OPENING: Final = "```python\n"
 
 Example = tuple[str, str]
+Sampled = Sequence[Sequence[Sequence[Answer]]]
+"""Answers by problem, rollout and place."""
+Judge = Callable[[Sequence[Problem], Sampled, Sampled], dict[str, float]]
+"""Function of held-out problems, single answers and sets that returns what the gate measures besides readable slots;
+without 1 for ``ready`` the gate is not passed."""
 
 
 def warm_up(
@@ -49,6 +58,7 @@ def warm_up(
     resume: bool = False,
     cpu: bool = True,
     progress: Progress | None = None,
+    judge: Judge | None = None,
 ) -> None:
     """Warm up the model in ``base`` and write it to ``folder``, with the gate in its manifest; nothing if it is there.
 
@@ -72,17 +82,18 @@ def warm_up(
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
         write_identity(identity, folder)
-        sampler = _Sampler(task, config, chosen, model, tokenizer, folder, cpu=cpu)
+        sampler = _Sampler(task, config, chosen, model, tokenizer, folder, cpu=cpu, judge=judge)
         examples = sampler.examples(folder / CHECKPOINTS / "examples.json")
         gate, end = _Gate(chosen, sampler, progress), tokenizer.eos_token
-        trainer = Trainer(
+        encoded = [
+            (tokenizer(prompt)["input_ids"], tokenizer(text + end, add_special_tokens=False)["input_ids"])
+            for prompt, text in examples
+        ]
+        trainer = _Trainer(
             model=model,
             args=_arguments(config, chosen, folder / CHECKPOINTS, cpu=cpu),
-            train_dataset=[
-                (tokenizer(prompt)["input_ids"], tokenizer(text + end, add_special_tokens=False)["input_ids"])
-                for prompt, text in examples
-            ],
-            data_collator=lambda pairs: dict(zip(_INPUTS, padded(pairs, tokenizer.eos_token_id), strict=True)),
+            train_dataset=[encoded[i : i + 2 * chosen.pairs] for i in range(0, len(encoded), 2 * chosen.pairs)],
+            data_collator=_collate,
             callbacks=[gate],
         )
         trainer.remove_callback(PrinterCallback)
@@ -91,10 +102,11 @@ def warm_up(
         if last is not None or not gate.passes(0):
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         steps, share = int(gate.measured[-1]["step"]), gate.measured[-1]["readable"]
-        if share < chosen.gate:
+        if not gate.passed:
+            further = "".join(f", {name} {value:.3g}" for name, value in gate.measured[-1].items())
             raise InvalidInputError(
                 f"the warm-up ended after {steps} updates with {share:.0%} of slots readable, and its gate is"
-                f" {chosen.gate:.0%}.",
+                f" {chosen.gate:.0%}{further if judge else ''}.",
                 remedy="Set warm_up.steps higher, or warm_up.gate lower, and continue with --resume.",
             )
         with writing(folder):
@@ -123,8 +135,9 @@ class _Sampler:
         folder: Path,
         *,
         cpu: bool,
+        judge: Judge | None,
     ) -> None:
-        self._task, self._chosen, self._m = task, chosen, task.answers
+        self._task, self._chosen, self._m, self._judge = task, chosen, task.answers, judge
         self._problems = list(task.problems(Split.TRAIN, chosen.problems + chosen.held_out))
         self._count = max(1, len(self._problems) - chosen.held_out)
         plain = replace(config, use_vllm=False, kl=0.0, mutation_share=0.0, lora_rank=0, warm_up=None)
@@ -136,15 +149,22 @@ class _Sampler:
 
         self._singles, self._sets = trainer(single), trainer(replace(plain, method="vpo"))
 
-    def share(self, step: int) -> float:
-        """Return the share of readable slots in sets for held-out problems."""
-        self._sets.rng = np.random.default_rng([self._seed, step])
-        held_out = range(self._count, len(self._problems))
-        sampled = self._sets.sample_answers(held_out or [0])
-        reasons = [[a.failure and a.failure.reason for a in answers] for rollouts in sampled for answers in rollouts]
+    def measure(self, step: int) -> dict[str, float]:
+        """Return what the gate measures on held-out problems: ``readable``, the share of readable slots in sets."""
+        held_out = range(self._count, len(self._problems)) or [0]
+        sets = self._sampled(self._sets, step, held_out)
+        reasons = [[a.failure and a.failure.reason for a in answers] for rollouts in sets for answers in rollouts]
         # A repeated answer is in the form, too.
         readable = [sum(each in (None, Reason.DUPLICATE_IN_ROLLOUT) for each in slots) / self._m for slots in reasons]
-        return float(np.mean(readable))
+        measured = {"readable": float(np.mean(readable))}
+        if self._judge is not None:
+            singles = self._sampled(self._singles, step, held_out)
+            measured |= self._judge([self._problems[i] for i in held_out], singles, sets)
+        return measured
+
+    def _sampled(self, trainer: VectorTrainer, step: int, indices: Sequence[int]) -> Sampled:
+        trainer.rng = np.random.default_rng([self._seed, step])
+        return trainer.sample_answers(indices)
 
     def examples(self, path: Path) -> list[Example]:
         """Return the examples in a file, which is written first if it does not exist."""
@@ -181,7 +201,7 @@ class _Sampler:
         return [(index, list(programs)) for index, programs in pools.items()]
 
     def _examples(self, index: int, programs: Sequence[str], rng: np.random.Generator) -> list[Example]:
-        """Return a set and a single answer, or nothing if there are too few programs in the form of the prompt."""
+        """Return pairs of a single answer and a set, or nothing if too few programs are in the form of the prompt."""
         single, several = (each.row(index) for each in (self._singles, self._sets))
         opening = several.get("opening") or _OPENING
         line = opening.removeprefix(_OPENING)
@@ -189,24 +209,56 @@ class _Sampler:
         if len(bodies) < self._m:
             return []
         head = "" if several.get("opening") else _OPENING
-        drawn = [bodies[i] for i in rng.permutation(len(bodies))[: self._m]]
-        texts = {single["prompt"]: drawn[0], several["prompt"]: between_answers(opening).join(drawn)}
-        return [(prompt, f"{head}{text}{CLOSING}") for prompt, text in texts.items()]
+        examples = []
+        for _ in range(self._chosen.pairs):
+            drawn = [bodies[i] for i in rng.permutation(len(bodies))[: self._m]]
+            texts = {single["prompt"]: drawn[0], several["prompt"]: between_answers(opening).join(drawn)}
+            examples += [(prompt, f"{head}{text}{CLOSING}") for prompt, text in texts.items()]
+        return examples
+
+
+class _Trainer(Trainer):  # type: ignore[misc]  # transformers has no types that mypy can see
+    """Trainer that reads the prompts of a problem once; single answers and sets apart, since their lengths differ."""
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, num_items_in_batch: Any) -> torch.Tensor:
+        logps = [
+            shared_logps(model, prompts, prompt_mask, answers, mask, 1.0)[0].sum()
+            for prompts, prompt_mask, answers, mask in inputs["forms"]
+        ]
+        return -sum(logps) / num_items_in_batch
+
+
+def _collate(problems: list[list[tuple[list[int], list[int]]]]) -> dict[str, Any]:
+    """Return prompts, answers and their masks for each form, and all tokens of answers, which transformers counts."""
+    forms = [list(zip(*(pair for pairs in problems for pair in pairs[i::2]), strict=True)) for i in (0, 1)]
+    labels = torch.tensor([token for _, answers in forms for answer in answers for token in answer])
+    padded = [(*_padded(prompts, "left"), *_padded(answers, "right")) for prompts, answers in forms]
+    return {"forms": padded, "labels": labels}
+
+
+def _padded(rows: Sequence[list[int]], side: str) -> tuple[torch.Tensor, ...]:
+    parts = ([torch.tensor(row) for row in rows], [torch.ones(len(row), dtype=torch.long) for row in rows])
+    return tuple(pad_sequence(part, batch_first=True, padding_side=side) for part in parts)
 
 
 class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
-    """Callback that measures the share of readable slots, and ends the warm-up when it suffices."""
+    """Callback that measures sampled answers, and ends the warm-up when they suffice."""
 
     def __init__(self, chosen: WarmUpConfig, sampler: _Sampler, progress: Progress | None) -> None:
         self._chosen, self._sampler, self._progress = chosen, sampler, progress
         self.measured: list[dict[str, float]] = []
 
+    @property
+    def passed(self) -> bool:
+        last = self.measured[-1]
+        return last["readable"] >= self._chosen.gate and last.get("ready", 1.0) >= 1.0
+
     def passes(self, step: int) -> bool:
-        share = self._sampler.share(step)
-        self.measured.append({"step": float(step), "readable": share})
+        measured = self._sampler.measure(step)
+        self.measured.append({"step": float(step), **measured})
         if self._progress is not None:
-            self._progress(step, self._chosen.steps, {"readable": share})
-        return share >= self._chosen.gate
+            self._progress(step, self._chosen.steps, measured)
+        return self.passed
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Keep the measurements in the state, which a resumed warm-up restores."""
@@ -221,13 +273,14 @@ class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types
 
 
 def _arguments(config: TrainConfig, chosen: WarmUpConfig, folder: Path, *, cpu: bool) -> TrainingArguments:
-    at_once = next(size for size in range(min(_AT_ONCE, chosen.batch), 0, -1) if chosen.batch % size == 0)
+    problems = chosen.batch // (2 * chosen.pairs)
+    at_once = gcd(problems, max(1, _AT_ONCE // (2 * chosen.pairs)))
     return TrainingArguments(
         output_dir=str(folder),
         seed=config.seed,
         max_steps=chosen.steps,
         per_device_train_batch_size=at_once,
-        gradient_accumulation_steps=chosen.batch // at_once,
+        gradient_accumulation_steps=problems // at_once,
         learning_rate=chosen.learning_rate,
         lr_scheduler_type="constant",
         weight_decay=0.01,

@@ -150,8 +150,19 @@ def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
         warm_up(TASK, few, base, folder)
     assert "--resume" in raised.value.remedy
     assert not (folder / "manifest.json").exists()
-    warm_up(TASK, replace(few, warm_up=replace(few.warm_up, steps=4, gate=1e-9)), base, folder, resume=True)
-    assert read_manifest(folder).steps == 4
+    easy = replace(few, warm_up=replace(few.warm_up, steps=4, gate=1e-9))
+
+    def judge(problems, singles, sets):
+        shapes = {(len(one), len(one[0]), len(one[0][0])) for one in (singles, sets)}
+        assert shapes <= {(len(problems), CONFIG.group, m) for m in (1, 2, 3)}
+        return {"ready": 0.0}
+
+    with pytest.raises(InvalidInputError, match="ready 0"):
+        warm_up(TASK, easy, base, folder, resume=True, judge=judge)
+    more = replace(easy, warm_up=replace(easy.warm_up, steps=6))
+    warm_up(TASK, more, base, folder, resume=True, judge=lambda *_: {"ready": 1.0, "met": 0.5})
+    assert read_manifest(folder).steps == 6
+    assert read_manifest(folder).metrics[-1]["met"] == 0.5
 
 
 def test_examples_are_the_models_own_readable_answers(base, tmp_path, monkeypatch):
@@ -163,12 +174,13 @@ def test_examples_are_the_models_own_readable_answers(base, tmp_path, monkeypatc
         VectorTrainer, "_answers", lambda *_: [Answer(f"def solve(x):\n    return {next(written) % 3}\n")]
     )
     folder = tmp_path / "warm"
-    chosen = replace(CONFIG, warm_up=replace(WARM, demonstrations=False, steps=1, every=1, problems=3, gate=0.99))
+    warm = replace(WARM, demonstrations=False, steps=1, every=1, problems=3, gate=0.99, pairs=2, batch=4)
+    chosen = replace(CONFIG, warm_up=warm)
     with pytest.raises(InvalidInputError):
         warm_up(TASK, chosen, base, folder)
     examples = json.loads((folder / "checkpoints" / "examples.json").read_text())
     texts = [text.removesuffix("\n```") for _, text in examples]
-    assert len(texts) == 6
+    assert len(texts) == 12
     for single, several in zip(texts[::2], texts[1::2], strict=True):
         answers = several.split("\n\ndef solve(x):")
         assert sorted(answers) == [f"\n    return {i}" for i in range(3)]
