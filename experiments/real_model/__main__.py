@@ -10,15 +10,18 @@ DIR is a folder of ``speciate models get smollm2-135m``. Weights go to ``--out``
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +33,10 @@ from experiments.real_model.work import CHECK, WARMING, Work, say
 from speciate.domain.errors import SpeciateError
 
 _EVIDENCE: Final = Path(__file__).parents[2] / "docs" / "evidence"
-_SIZES: Final = ("steps", "problems", "answers")
+_SIZES: Final = ("steps", "prompts", "problems", "answers")
 _POLL_S: Final = 0.5
 _MPS: Final = "nvidia-cuda-mps-control"
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> int:
@@ -108,8 +112,11 @@ def _train(work: Work, options: Sequence[str], environment: Mapping[str, str], e
 
 
 def _start(name: str, options: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    say(f"{name}: begins")
     command = [sys.executable, "-m", "experiments.real_model", "do", name, *options]
-    return subprocess.Popen(command, env={**os.environ, **environment})
+    # Linux: a step ends with this process, however it is killed.
+    tied = partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
+    return subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=tied)  # noqa: PLW1509
 
 
 def _minutes(work: Work, job: Job) -> float:

@@ -49,13 +49,13 @@ class Answers:
 def sampler_of(
     task: Task, config: TrainConfig, model: Any, tokenizer: Any, problems: Sequence[Problem], folder: Path, *, cpu: bool
 ) -> Any:
-    """Return a trainer that only samples; ``asked`` and ``written`` are its last prompts and their tokens."""
+    """Return a trainer that only samples; ``written`` are the tokens of its last rollouts."""
     from speciate.training.trainer import VectorTrainer  # takes seconds to import, and reports do without
 
     class Sampler(VectorTrainer):
         def _generate(self, prompts: list[Any]) -> Any:
             output = super()._generate(prompts)
-            self.asked, self.written = prompts, output[1]
+            self.written = output[1]
             return output
 
     return Sampler(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[])

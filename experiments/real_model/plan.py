@@ -64,6 +64,8 @@ class Plan:
     """Ask every policy for single answers and for sets, not only as it was trained."""
     at_once: int
     """Trainings at the same time."""
+    groups_at_once: int
+    """Groups of one pass, so that trainings at the same time fit into a GPU; 0 for what fits into memory."""
     warm_up: WarmUpConfig
 
     def config(self, arm: str, seed: int) -> TrainConfig:
@@ -84,7 +86,8 @@ class Plan:
             save_every=5,
             lora_rank=16,
             bfloat16=self.bfloat16,
-            max_prompt_tokens=512,
+            micro_batch=self.groups_at_once * self.sets * SET // m,
+            max_prompt_tokens=320,
             max_tokens=m * self.max_tokens,
             prompt_style=PromptStyle.SCAFFOLDED,
         )
@@ -110,6 +113,7 @@ PLANS: Final = {
         answers=66,
         both_forms=True,
         at_once=7,
+        groups_at_once=1,
         warm_up=WarmUpConfig(
             demonstrations=True, gate=0.9, steps=200, every=50, batch=64, learning_rate=2e-5, problems=6400, held_out=50
         ),
@@ -119,7 +123,7 @@ PLANS: Final = {
         runs={"vpo": 5, "grpo": 5},
         prompts=4,
         sets=8,
-        steps=30,
+        steps=24,
         max_tokens=40,
         kl=0.0,
         bfloat16=True,
@@ -127,9 +131,10 @@ PLANS: Final = {
         answers=33,
         both_forms=False,
         at_once=2,
+        groups_at_once=0,
         warm_up=WarmUpConfig(
-            demonstrations=True, gate=0.9, steps=48, every=12, batch=64, pairs=4, learning_rate=1e-4, problems=384,
-            held_out=40,
+            demonstrations=True, gate=0.9, steps=60, every=15, batch=32, pairs=4, learning_rate=1e-4, problems=240,
+            held_out=24,
         ),
     ),
 }  # fmt: skip

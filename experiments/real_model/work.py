@@ -27,9 +27,6 @@ WARMING: Final = "warm-up"
 CURVES: Final = ("mean", "best", "best_weighted", "answered", "entropy", "kl", "flat_groups")
 """Measurements of updates that are stored."""
 _CHECKED: Final = 8
-_AGREEMENT: Final = 0.75
-"""Least share of greedy answers that must be those of transformers; in bfloat16 a close choice may fall otherwise."""
-_GREEDY: Final = 1e-4
 
 
 @dataclass(frozen=True)
@@ -66,35 +63,31 @@ class Work:
                 self._policy(Job(arm, int(seed)), sandbox)
 
     def _check(self, sandbox: EvaluatorClient) -> None:
-        """Compare greedy answers of the generator with those of transformers."""
+        """Compare greedy tokens of the generator with the logits of transformers in float32."""
         import torch
 
+        from speciate.training.generator import Generator
         from speciate.training.models import load_model
         from speciate.training.recipe import quiet
 
         with quiet():
             model, tokenizer = load_model(self.model)
-            problems = held_out(TASK, _CHECKED)
-            recipe = replace(self.plan.config("grpo", 0), group=2, prompts=1, lora_rank=0, kl=0.0, temperature=_GREEDY)
-            task = open_task(TASK, None, sandbox)
-            sampler = sampler_of(task, recipe, model, tokenizer, problems, self.out, cpu=not self.gpu)
-            sampler.sample_answers(range(_CHECKED))
-            written = sampler.written[:: recipe.group]
-            plain = model.to(torch.bfloat16 if self.plan.bfloat16 else torch.float32).eval()
-            equal = 0
-            for prompt, ids in zip(sampler.asked[:: recipe.group], written, strict=True):
-                asked = tokenizer(prompt, return_tensors="pt").to(plain.device)
-                with torch.inference_mode():
-                    whole = plain.generate(
-                        **asked, do_sample=False, max_new_tokens=len(ids), pad_token_id=tokenizer.eos_token_id
-                    )
-                equal += whole[0, asked["input_ids"].shape[1] :].tolist() == list(ids)
-        if equal < _AGREEMENT * _CHECKED:
-            raise InvalidInputError(
-                f"{equal} of {_CHECKED} greedy answers of the generator are those of transformers.",
-                remedy="Do not train with it: compare their logits first.",
+            task, recipe, problems = (
+                open_task(TASK, None, sandbox),
+                self.plan.config("vpo", 0),
+                held_out(TASK, _CHECKED),
             )
-        write_lines(self.result(CHECK), iter([{"equal": equal, "checked": _CHECKED, "device": _device(gpu=self.gpu)}]))
+            sampler = sampler_of(
+                task, replace(recipe, lora_rank=0), model, tokenizer, problems, self.out, cpu=not self.gpu
+            )
+            prompts = [tokenizer(sampler.row(i)["prompt"])["input_ids"] for i in range(_CHECKED)]
+            device = torch.device("cuda" if self.gpu else "cpu")
+            agrees = Generator(model, device, bfloat16=self.plan.bfloat16).agrees(model.to(device), prompts)
+        if not agrees:
+            raise InvalidInputError(
+                "the generator's greedy tokens are not those of transformers.", remedy="Compare their logits first."
+            )
+        write_lines(self.result(CHECK), iter([{"prompts": _CHECKED, "device": _device(gpu=self.gpu)}]))
 
     def _warm_up(self, sandbox: EvaluatorClient) -> None:
         from experiments.real_model.warm import ErringTask, judge_of
