@@ -106,7 +106,7 @@ def convert(
                 f"{name} is {artifacts[name].strip()[:200]}: expected a finite number.",
                 remedy="Let the evaluator return a number, or raise an exception if the program fails.",
             )
-    objectives = rewards_of(draft, directions, seed)
+    objectives = rewards_of(draft, directions, seed, targets)
     # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.
     counted = {o.name for o in objectives if o.role is not ObjectiveRole.RECORD or o.name == MEAN}
     noise = {name: spread for name, spread in noise.items() if name in counted}

@@ -13,6 +13,7 @@ from typing import Final
 from speciate.compat.draft import MEAN, Draft, Objectives
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.rule import NUMBER
 
 Directions = Mapping[str, Direction]
 
@@ -23,10 +24,13 @@ SCORE: Final = "combined_score"
 _NUMBER_NOTE: Final = re.compile(r"(?m)^([A-Za-z_]\w{0,79}) = (-?\d\S*)$", re.ASCII)
 
 
-def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -> list[Objective]:
+def rewards_of(
+    draft: Draft, given: Directions, measured: Mapping[str, float], rules: Sequence[str] = ()
+) -> list[Objective]:
     """Return the rewards of the problem: first those with a direction, then constraints, then records.
 
     If no direction is given, the other system's rule applies to the metrics of the initial program, ``measured``.
+    Limits in ``rules``, those of targets, extend the ranges.
     """
     if not measured:
         raise InvalidInputError(
@@ -40,7 +44,7 @@ def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -
     directions = given or dict.fromkeys(_undeclared(draft, measured), Direction.MAXIMIZE)
     weighted = MEAN in measured and not given  # by the widths of their ranges
     named = [
-        Objective(name=name, direction=way, range=_scale(measured[name]), estimated=not weighted)
+        Objective(name=name, direction=way, range=_scale(name, measured[name], rules), estimated=not weighted)
         for name, way in directions.items()
     ]
     rest = [name for name in measured if name not in directions and not (given and name == MEAN)]
@@ -48,7 +52,7 @@ def rewards_of(draft: Draft, given: Directions, measured: Mapping[str, float]) -
         Objective(name=name, role=ObjectiveRole.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest
     ]
     records = [
-        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(measured[name]), estimated=True)
+        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(name, measured[name]), estimated=True)
         for name in rest
         if name not in draft.constraints
     ]
@@ -104,9 +108,13 @@ def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-def _scale(value: float) -> tuple[float, float]:
-    """Return an estimated range: from 0 to 1 if it contains the value, else from 0 to about twice the value."""
-    if 0 <= value <= 1:
-        return 0.0, 1.0
-    most = min(float(f"{2 * abs(value):.2g}"), sys.float_info.max)
-    return (0.0, most) if value > 0 else (-most, 0.0)
+def _scale(name: str, value: float, rules: Sequence[str] = ()) -> tuple[float, float]:
+    """Return an estimated range: from 0 to about twice the value or a rule's limit, so that ratios count alike.
+
+    It is from 0 to 1 if all of them are 0.
+    """
+    limits = (float(limit) for rule in rules for limit in re.findall(rf"\b{name}\s*[<>=!]=?\s*({NUMBER})", rule))
+    values = [0.0, value, *limits]
+    most = sys.float_info.max / 2  # the width is finite, too
+    low, high = (max(-most, min(float(f"{2 * end:.2g}"), most)) for end in (min(values), max(values)))
+    return (low, high) if low < high else (0.0, 1.0)

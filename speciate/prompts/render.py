@@ -157,7 +157,7 @@ def _objective_line(objective: Objective, *, secret: bool) -> str:
     low, high = (short_number(end) for end in objective.range)
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
-            rule = f"{objective.direction.value}, typically {low} to {high}"
+            rule = objective.direction.value + ("" if objective.estimated else f", typically {low} to {high}")
         case ObjectiveRole.CONSTRAINT:
             bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
             rule = f"constraint: {bound} {short_number(objective.limit)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from speciate.compat.draft import DraftRewards, problem_of
 from speciate.compat.rewards import after_trial, directions_of, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction
+from speciate.domain.target import Target
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
 read_openevolve, read_shinka = partial(read_directory, "openevolve"), partial(read_directory, "shinka")
@@ -262,11 +264,21 @@ def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path:
         ("correct", "↑", "constraint"),
         ("combined_score", "", "record"),
     ]
-    assert [o.range for o in rewards] == [(0, 1), (0, 1.7976931348623157e308), (0, 1), (-6, 0)]
+    assert [o.range for o in rewards] == [(0, 2), (0, sys.float_info.max / 2), (0, 1), (-6, 0)]
     problem = problem_of(tours.texts(DraftRewards(rewards_of(tours, {"loss": Direction.MINIMIZE}, MEASURED), MEASURED)))
     # Rounding is no improvement: 1e-6 of the initial value is not.
     assert problem.targets[0].rule == "loss < 9.99999e+307 and correct >= 1"
     assert problem.space.records == ["combined_score", "runs"]
+
+
+def test_a_factor_of_two_counts_alike_in_every_objective(line: Path) -> None:
+    seed, rule = {"mass": 650.0, "stiffness": 0.000675, "error": 0.6}, "mass <= 500 and stiffness >= 0.001"
+    rewards = rewards_of(read_openevolve(line), directions_of(["stiffness"], ["mass", "error"]), seed, [rule])
+    assert [o.range for o in rewards] == [(0, 0.002), (0, 1300), (0, 1.2)]
+    target = Target(name="light", rule=rule, unlock=True)
+    ranking = problem_of(read_openevolve(line).texts(DraftRewards(rewards, seed, targets=[target]))).ranking
+    light, better_in_all = (0.00046, 283, 2.2), (0.00103, 629, 0.1)
+    assert ranking.merit(better_in_all, 0) > ranking.merit(light, 0)
 
 
 def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path, tmp_path: Path) -> None:
