@@ -109,12 +109,15 @@ class _Build:
         watcher.start()
         try:
             with process:
-                if process.stdout is not None:
-                    for line in iter(partial(process.stdout.readline, _LINE_CHARS), ""):
-                        heard(line.rstrip())
+                try:
+                    if process.stdout is not None:
+                        for line in iter(partial(process.stdout.readline, _LINE_CHARS), ""):
+                            heard(line.rstrip())
+                except BaseException:
+                    process.kill()  # the end of the block waits for it
+                    raise
         finally:
             ended.set()
-            process.kill()
             watcher.join()
         self._look()
         if self._exceeded:

@@ -184,7 +184,7 @@ class RunCounters(Documented):
     failed: Annotated[int, Display("failed", share=True)] = 0
     """Candidates without rewards, rejected near-duplicates included."""
     duplicates: Annotated[int, Display("duplicates")] = 0
-    """Candidates that took the result of an earlier one with the same program."""
+    """Candidates whose program an earlier one had: they took its result, or with noisy rewards were one more trial."""
     reused: Annotated[int, Display("reused", optional=True)] = 0
     """Candidates that took a result of another run."""
     improvements: Annotated[int, Display("improvements", share=True)] = 0

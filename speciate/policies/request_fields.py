@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
@@ -53,6 +53,9 @@ class RequestFields(Value):
             raise ValueError("reasoning_effort is set, and fields omits it: expected one of the two")
         if "max_tokens" in self.fields and self.fields["max_tokens"] is None:
             raise ValueError("fields omits max_tokens: expected a new name, since token budgets need the limit")
+        sent = [name for field in get_args(RequestField) if (name := self.fields.get(field, field)) is not None]
+        if clash := [name for name in sent if sent.count(name) > 1 or name.partition(".")[0] in {*sent} - {name}]:
+            raise ValueError(f"fields sends two values as {clash[0]}: expected a name of its own for each, or null")
         if taken := {name for name in self.fields.values() if name in ("model", "messages", "prompt")}:
             raise ValueError(f"fields renames a field to {', '.join(sorted(taken))}: expected another name")
         return self

@@ -107,4 +107,5 @@ def summary(context: RunContext, candidate: Candidate) -> dict[str, Any]:
         "program": proposal.program_hash[:16],
         "duplicate_of": candidate.duplicate_of,
         "targets": candidate.targets,
+        "repetition": candidate.is_repetition,
     }

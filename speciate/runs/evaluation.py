@@ -43,7 +43,8 @@ class ProgramBatch:
     # By digest of a text or tree, the earlier candidate of the run with that program, or to which that program is too
     # similar.
     repeated: Mapping[str, Candidate | NearDuplicate]
-    # Programs to evaluate, by number: neither the run nor the batch has seen them or similar ones before.
+    # Programs to evaluate, by number: neither the run nor the batch has seen them or similar ones before, or rewards
+    # are noisy and this is one more trial.
     new: Mapping[int, Proposal]
 
     @classmethod
@@ -53,7 +54,7 @@ class ProgramBatch:
         shapes = [None if p.failure is not None else p.shape or shape_of(context, p.program) for p in proposals]
         hashes = [p.program_hash for p in proposals if p.failure is None]
         duplicates = work.duplicates(context.run_id, hashes, [shape for shape in shapes if shape is not None])
-        seen, new = set(duplicates), {}
+        seen, new, trials = set(duplicates), {}, {}
         for number, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True), start=first):
             digests = _digests(proposal, shape)
             if proposal.failure is None and seen.isdisjoint(digests):
@@ -61,11 +62,11 @@ class ProgramBatch:
             elif context.problem.is_noisy and proposal.failure is None and not _failed(duplicates, digests):
                 # Another evaluation tells more of the program.
                 trial = proposal.trial if proposal.role is PolicyRole.REPEAT else _OWN_SEED
-                new[number] = proposals[number - first] = replace(proposal, trial=trial)
+                trials[number] = proposals[number - first] = replace(proposal, trial=trial)
             seen.update(digests if proposal.failure is None else ())
         near = _near_duplicates(context, work, new, first)
-        new = {number: proposal for number, proposal in new.items() if proposal.program_hash not in near}
-        return cls(context, first, proposals, shapes, {**duplicates, **near}, new)
+        wanted = {number: p for number, p in sorted((new | trials).items()) if p.program_hash not in near}
+        return cls(context, first, proposals, shapes, {**duplicates, **near}, wanted)
 
     def candidates(self, results: Mapping[int, Evaluation], sources: Mapping[int, str]) -> tuple[Candidate, ...]:
         """Return the candidate of every proposal.

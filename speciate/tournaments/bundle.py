@@ -217,7 +217,12 @@ class _Bundle:
     @property
     def _by(self) -> str:
         other = self.manifest.speciate != __version__
-        return f", or Speciate {self.manifest.speciate} computes it otherwise than {__version__}" if other else ""
+        version = self.manifest.speciate
+        return (
+            f", or Speciate {version} computes it otherwise than {__version__}: verify it with {version}"
+            if other
+            else ""
+        )
 
     def check_archive(self) -> Iterable[str]:
         files = self._archive.infolist()

@@ -143,7 +143,7 @@ class RunMetrics:
         self._count("archive_updates", len(data["archive"]))
         for candidate in data["candidates"]:
             self._count("failed", candidate["failure"] is not None)
-            self._count("duplicates", candidate["duplicate_of"] is not None)
+            self._count("duplicates", candidate.get("repetition", False))
             rewards = candidate["rewards"]
             if rewards is not None and not self.problem.space.violation([rewards])[0]:
                 self._keep_best(rewards)

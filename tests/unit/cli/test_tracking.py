@@ -37,8 +37,8 @@ from tests.unit.client.fake_service import (
 PROGRAM = "x = 9\n"
 
 
-def _candidate(rewards: list[float] | None, duplicate_of: int | None = None) -> dict[str, Any]:
-    return {"rewards": rewards, "failure": None if rewards else "crashed", "duplicate_of": duplicate_of}
+def _candidate(rewards: list[float] | None, *, repetition: bool = False) -> dict[str, Any]:
+    return {"rewards": rewards, "failure": None if rewards else "crashed", "repetition": repetition}
 
 
 def _batch(seq: int, evaluations: int, archive: int, *candidates: dict[str, Any]) -> bytes:
@@ -51,7 +51,7 @@ EVENTS = [
     event(2, "batch.proposed", tokens=50),
     _batch(3, 2, 2, _candidate([3.0, 8.0]), _candidate(None)),
     event(4, "batch.proposed", tokens=7),
-    _batch(5, 5, 1, _candidate([9.0, 9.0]), _candidate([1.0, 4.0]), _candidate([1.0, 4.0], 4)),
+    _batch(5, 5, 1, _candidate([9.0, 9.0]), _candidate([1.0, 4.0]), _candidate([1.0, 4.0], repetition=True)),
     event(6, "target.confirmed", target="half", candidate=3, evaluations=5, unlock=False),
 ]  # x is maximized, y minimized
 

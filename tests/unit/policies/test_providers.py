@@ -144,6 +144,8 @@ def choice(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"fields": {"seed": "temperature.seed"}}, "two values as temperature.seed"),
+        ({"fields": {"n": "max_tokens"}}, "two values as max_tokens"),
         ({"extra_body": {"n": 4}}, "extra_body sets n"),
         ({"extra_body": {"max_completion_tokens": 9}}, "extra_body sets max_completion_tokens"),
         ({"fields": {"max_tokens": None}}, "omits max_tokens"),

@@ -209,3 +209,12 @@ def test_repeats_of_a_rejected_program_in_one_batch_are_rejected() -> None:
     s.go()
     assert _kept(s)[3] == _kept(s)[4] == (2, "near_duplicate")
     assert s.store.runs[s.context.run_id].progress.duplicates == 0
+
+
+def test_further_trials_of_a_noisy_program_are_no_near_duplicates_of_it() -> None:
+    noisy = toy_problem().model_copy(update={"stochastic": True})
+    spec = toy_spec(9, batch=8, strategy="best_of_n", novelty={"near": 0.9}, final_evaluations=0)
+    s = session(spec, noisy, completions=_answers(LONG))
+    s.go()
+    assert s.store.runs[s.context.run_id].progress.failed == 0
+    assert [program for program in s.evaluator.evaluated if program.strip() == LONG.strip()] == [LONG] * 8

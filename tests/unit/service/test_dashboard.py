@@ -145,7 +145,7 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
         ("target.refuted", {"detail": "n was 3"}, "sorts refuted (n was 3): candidate", (2,)),
         (
             "batch.evaluated",
-            {"candidates": [{"failure": None, "duplicate_of": None}], "evaluations": 1, "archive": [[0, "w0", 2]]},
+            {"candidates": [{"failure": None, "repetition": False}], "evaluations": 1, "archive": [[0, "w0", 2]]},
             "1 candidate, 1 evaluation in total, 1 cell of the archive won by",
             (2,),
         ),
