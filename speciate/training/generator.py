@@ -8,8 +8,10 @@ with their last token, and blocks with their last row.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import torch
@@ -19,13 +21,10 @@ from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from speciate.inference.engine import Rule
 from speciate.training.engine_rollouts import Rollout, base_of, merged
-from speciate.training.row_blocks import WIDTH, Block, Row, blocks_of, compact, least
+from speciate.training.row_blocks import WIDTH, Block, Row, blocks_of, compact
 
-_CHUNK: Final = {"cpu": 1, "cuda": 16}
-"""Tokens of a row between two looks at them: on a GPU a look costs, on a CPU a token after the end."""
-_BUCKET: Final = {"cpu": 1, "cuda": 64}
-"""Cache lengths are multiples of this, so that one graph serves many steps."""
 _PREFILL_TOKENS: Final = 2048
+_FUSED: Final = re.compile(r"([kqv]|gate|up)_proj")
 _CHECKED: Final = 16
 _MOST_GAP: Final = 0.5
 """Logits by which a greedy token may fall short of the likeliest: bfloat16 rounds them to about an eighth."""
@@ -44,11 +43,12 @@ class Generator:
         self._weights: dict[str, Tensor] = {}
         self._capacity = (0, 0, 0)
         self._graphs: dict[tuple[int, int, int, float], Any] = {}
-        self._chunk, self._bucket = _CHUNK[device.type], _BUCKET[device.type]
-        if device.type == "cuda":
+        cuda = device.type == "cuda"
+        # Tokens of a row between two looks at them, each of which costs on a GPU; what cache lengths are rounded to, so
+        # that a graph serves many steps.
+        self._chunk, self._bucket = (16, 64) if cuda else (1, 1)
+        if cuda:
             self._memory = torch.cuda.mem_get_info(device)[0] // 4
-            # No graph leaves anything in it that another might overwrite.
-            self._pool = torch.cuda.graph_pool_handle()
         else:
             self._memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
@@ -81,7 +81,8 @@ class Generator:
         blocks = blocks_of(rows)
         prompt = max(len(row.prompt) for row in rows) - 1
         own = max(row.limit for row in rows) + self._chunk
-        at_once = max(1, self._memory // self._block_bytes(prompt, own))
+        block_bytes = 2 * self._layers * self._kv * self._size * self._dtype.itemsize * (prompt + WIDTH * own)
+        at_once = max(1, self._memory // block_bytes)
         draws = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             self._refresh(model)
@@ -95,67 +96,47 @@ class Generator:
         """Return True if greedy tokens are also the likeliest of the model itself, up to rounding."""
         asked = [(prompt, _CHECKED, None) for prompt in prompts]
         rollouts = self.write(model, asked, ends=(), temperature=0.0, seed=0)
+        gaps = []
         for prompt, rollout in zip(prompts, rollouts, strict=True):
+            whole = torch.tensor([[*prompt, *rollout.ids]], device=self._device)
             with torch.no_grad():
-                whole = torch.tensor([[*prompt, *rollout.ids]], device=self._device)
                 logits = model(input_ids=whole).logits[0, len(prompt) - 1 : -1].float()
-            chosen = logits.gather(1, whole[0, len(prompt) :, None]).squeeze(1)
-            if not bool((chosen >= logits.max(1).values - _MOST_GAP).all()):
-                return False
-        return True
+            gaps.append(logits.max(1).values - logits.gather(1, whole[0, len(prompt) :, None])[:, 0])
+        return float(torch.cat(gaps).max()) <= _MOST_GAP
 
     def _refresh(self, model: Any) -> None:
-        """Copy the weights, in place: graphs hold their addresses."""
-        tensors = dict(merged(base_of(model)))
-        parts = {"embed": ["model.embed_tokens"], "norm": ["model.norm"]}
-        if not self._config.tie_word_embeddings:
-            parts["head"] = ["lm_head"]
-        for i in range(self._layers):
-            layer = f"model.layers.{i}"
-            parts[f"{i}.norm_1"], parts[f"{i}.norm_2"] = (
-                [f"{layer}.input_layernorm"],
-                [f"{layer}.post_attention_layernorm"],
-            )
-            parts[f"{i}.qkv"] = [f"{layer}.self_attn.{name}_proj" for name in "qkv"]
-            parts[f"{i}.out"] = [f"{layer}.self_attn.o_proj"]
-            parts[f"{i}.gate_up"] = [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"]
-            parts[f"{i}.down"] = [f"{layer}.mlp.down_proj"]
-        for name, modules in parts.items():
-            for kind in ("weight", "bias"):
-                values = [tensors[f"{module}.{kind}"] for module in modules if f"{module}.{kind}" in tensors]
-                if not values:
-                    continue
-                key, fused = f"{name}.{kind}", torch.cat(values)
-                if key not in self._weights:
-                    # The residual stream and its norms stay in float32, as under autocast.
-                    dtype = torch.float32 if "norm" in name else self._dtype
-                    self._weights[key] = torch.empty_like(fused, dtype=dtype, device=self._device)
-                self._weights[key].copy_(fused)
-
-    def _block_bytes(self, prompt: int, own: int) -> int:
-        return int(2 * self._layers * self._kv * self._size * self._dtype.itemsize * (prompt + WIDTH * own))
+        """Copy the weights, in place: graphs hold their addresses. Matrices with one input become one."""
+        parts: defaultdict[str, list[Tensor]] = defaultdict(list)
+        for name, tensor in sorted(merged(base_of(model)), key=itemgetter(0)):
+            parts[_FUSED.sub("fused", name)].append(tensor)
+        for name, tensors in parts.items():
+            if name not in self._weights:
+                # The residual stream and its norms stay in float32, as under autocast.
+                dtype = torch.float32 if "norm" in name else self._dtype
+                shape = (sum(map(len, tensors)), *tensors[0].shape[1:])
+                self._weights[name] = torch.empty(shape, dtype=dtype, device=self._device)
+            self._weights[name].copy_(torch.cat(tensors))
 
     def _reserve(self, blocks: int, prompt: int, own: int) -> None:
         """Make room for blocks with prompts and rollouts of these lengths."""
         wanted = (blocks, self._rounded(prompt), self._rounded(own))
         if all(need <= have for need, have in zip(wanted, self._capacity, strict=True)):
             return
-        self._graphs.clear()
         self._capacity = blocks, prompt, own = tuple(map(max, wanted, self._capacity))  # type: ignore[assignment]
-        rows, dtype, device = blocks * WIDTH, self._dtype, self._device
-        # Prompts: (layers, blocks, heads, length, size); own tokens: (layers, rows, heads, length, size).
-        self._shared = [
-            torch.zeros(self._layers, blocks, self._kv, prompt, self._size, dtype=dtype, device=device) for _ in "kv"
-        ]
-        self._own = [
-            torch.zeros(self._layers, rows, self._kv, own, self._size, dtype=dtype, device=device) for _ in "kv"
-        ]
+        self._graphs.clear()
+        if self._device.type == "cuda":  # a pool without graphs cannot be used again
+            self._pool = torch.cuda.graph_pool_handle()
+        rows, kind = blocks * WIDTH, {"dtype": self._dtype, "device": self._device}
+        # Keys and values: (layers, blocks or rows, heads, length, size).
+        self._shared, self._own = (
+            [torch.zeros(self._layers, count, self._kv, length, self._size, **kind) for _ in "kv"]
+            for count, length in ((blocks, prompt), (rows, own))
+        )
         # Of each row: the token to read, its place among the own ones, the length of the prompt, what to write or -1.
-        self._token, self._count, self._length, self._forced = torch.zeros(4, rows, dtype=torch.int64, device=device)
-        self._uniform = torch.zeros(rows, device=device)
-        self._every = torch.arange(max(rows, prompt, own), device=device)
-        positions = torch.arange(prompt + own, device=device)[None]
-        cos, sin = self._rotary(torch.zeros(1, dtype=dtype, device=device), positions)
+        self._token, self._count, self._length, self._forced = torch.zeros(4, rows, dtype=torch.int64).to(self._device)
+        self._uniform = torch.zeros(rows, device=self._device)
+        self._every = torch.arange(max(rows, prompt + own), device=self._device)
+        cos, sin = self._rotary(torch.zeros(1, **kind), self._every[None, : prompt + own])
         self._cos, self._sin = cos[0, :, None], sin[0, :, None]
 
     def _write(
@@ -170,7 +151,7 @@ class Generator:
             own = min(self._rounded(steps + self._chunk), self._capacity[2])
             # Drawn for all rows, so that tokens do not depend on which others are left.
             uniform = torch.rand(total, self._chunk, generator=draws)[[row.index if row else 0 for row in rows]]
-            forced = [row.next_pending(self._chunk) if row and row.pending else [] for row in rows]
+            forced = [row.next_pending(self._chunk) if row else [] for row in rows]
             sampled = self._run((size, prompt, own, temperature), uniform, forced)
             steps += self._chunk
             outcomes = {
@@ -182,10 +163,11 @@ class Generator:
             ended = [place for place, outcome in outcomes.items() if outcome is True]
             for place in ended:
                 blocks[place // WIDTH][place % WIDTH] = None
-            if ended and self._size_of(least(blocks)) < size:
-                blocks, moved_rows, moved_prompts = compact(blocks)
-                self._move(moved_rows, moved_prompts, steps)
             if ended:
+                fewer, moved_rows, moved_prompts = compact(blocks)
+                if self._size_of(len(fewer)) < size:
+                    blocks = fewer
+                    self._move(moved_rows, moved_prompts, steps)
                 rows = [row for block in blocks for row in block]
 
     def _size_of(self, blocks: int) -> int:
@@ -281,9 +263,8 @@ class Generator:
             of_prompt, of_own = weights.split([prompt, own], dim=-1)
             return (_by_row(_by_block(of_prompt) @ shared_values) + of_own @ values[:, :, :own]).flatten(1, 2)
 
-        hidden = self._hidden(token, (length[:, 0] + count), attend)
-        head = self._weights["embed.weight" if self._config.tie_word_embeddings else "head.weight"]
-        logits = functional.linear(hidden, head).float()
+        hidden = self._hidden(token, length[:, 0] + count, attend)
+        logits = self._linear("lm_head", hidden).float()
         if temperature:
             mass = torch.softmax(logits / temperature, dim=-1).cumsum(-1)
             target = self._uniform[:rows, None] * mass[:, -1:]
@@ -298,17 +279,19 @@ class Generator:
         self, ids: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
     ) -> Tensor:
         """Return the last hidden states of tokens; ``attend`` gets a layer and its queries, keys and values."""
-        x = self._weights["embed.weight"][ids].float()
+        x = self._weights["model.embed_tokens.weight"][ids].float()
         cos, sin = self._cos[positions], self._sin[positions]
         for i in range(self._layers):
-            states = self._linear(f"{i}.qkv", self._normed(f"{i}.norm_1", x)).unflatten(-1, (-1, self._size))
-            qk, v = states.split([self._heads + self._kv, self._kv], dim=-2)
-            first, second = qk.chunk(2, dim=-1)
-            q, k = (qk * cos + torch.cat([-second, first], dim=-1) * sin).split([self._heads, self._kv], dim=-2)
-            x = x + self._linear(f"{i}.out", attend(i, q, k, v).flatten(-2))
-            gate, up = self._linear(f"{i}.gate_up", self._normed(f"{i}.norm_2", x)).chunk(2, dim=-1)
-            x = x + self._linear(f"{i}.down", functional.silu(gate) * up)
-        return self._normed("norm", x)
+            layer = f"model.layers.{i}"
+            states = self._linear(f"{layer}.self_attn.fused", self._normed(f"{layer}.input_layernorm", x))
+            kq, v = states.unflatten(-1, (-1, self._size)).split([self._kv + self._heads, self._kv], dim=-2)
+            first, second = kq.chunk(2, dim=-1)
+            k, q = (kq * cos + torch.cat([-second, first], dim=-1) * sin).split([self._kv, self._heads], dim=-2)
+            x = x + self._linear(f"{layer}.self_attn.o_proj", attend(i, q, k, v).flatten(-2))
+            states = self._linear(f"{layer}.mlp.fused", self._normed(f"{layer}.post_attention_layernorm", x))
+            gate, up = states.chunk(2, dim=-1)
+            x = x + self._linear(f"{layer}.mlp.down_proj", functional.silu(gate) * up)
+        return self._normed("model.norm", x)
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return functional.linear(x, self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias"))

@@ -63,12 +63,7 @@ def blocks_of(rows: Iterable[Row]) -> list[Block]:
     return [same[begin : begin + WIDTH] for same in padded for begin in range(0, len(same), WIDTH)]
 
 
-def least(blocks: Sequence[Block]) -> int:
-    """Return how many blocks suffice."""
-    return sum(-(-sum(map(len, same.values())) // WIDTH) for same in _by_prompt(blocks).values())
-
-
-def compact(blocks: list[Block]) -> tuple[list[Block], dict[int, int], dict[int, int]]:
+def compact(blocks: Sequence[Block]) -> tuple[list[Block], dict[int, int], dict[int, int]]:
     """Return as few blocks as suffice, and for each row and each prompt that moved its new and its old place."""
     rows = [row for block in blocks for row in block]
     source = list(range(len(rows)))
