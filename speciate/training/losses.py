@@ -22,9 +22,14 @@ def clipped_losses(logps: Tensor, old_logps: Tensor, advantages: Tensor, clip: f
 
 
 def logps_and_entropies(logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return tokens' log-probabilities and their distributions' entropies in nats, (B, T); logits are (B, T, V)."""
+    """Return tokens' log-probabilities and their distributions' entropies in nats, (B, T); logits are (B, T, V).
+
+    Entropies have no gradient: it would keep two more tensors of the logits' size.
+    """
     every = torch.log_softmax(logits, dim=-1)
-    return every.gather(2, ids.unsqueeze(2)).squeeze(2), -(every.exp() * every).sum(-1)
+    with torch.no_grad():
+        entropies = -(every.exp() * every).sum(-1)
+    return every.gather(2, ids.unsqueeze(2)).squeeze(2), entropies
 
 
 def low_variance_kl(logps: Tensor, reference_logps: Tensor) -> Tensor:
