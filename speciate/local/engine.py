@@ -20,7 +20,6 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from speciate import process_roots
 from speciate.domain.errors import UnavailableError
 from speciate.egress.network import LOOPBACK, PRIVATE
 from speciate.embedded.errors import DataDirectoryBusyError
@@ -127,7 +126,6 @@ class _Engine:
         with ThreadPoolExecutor(1) as starting:
             database = starting.submit(self._start_database, settings)
             # This process imports while the server and the sandbox start on another core.
-            process_roots.make_importable()
             sandbox = sandbox or LocalSandbox(settings)
             if warm:
                 threading.Thread(target=sandbox.warm, name="sandbox", daemon=True).start()

@@ -101,5 +101,27 @@ def test_a_run_is_completed(home: Path, url: str) -> None:
     assert any(script.endswith("/swagger-ui.js") for script in scripts)
 
 
+def test_python_evolves_a_program_with_a_function_and_with_an_evaluator(home: Path) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    five_lines = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "evolve(" in block)
+    (home / "readme.py").write_text(five_lines)
+    (home / "program.py").write_text("def root(x):\n    return x / 2.0\n")
+    evaluator = """
+import runpy
+
+def evaluate(path):
+    return {"combined_score": -abs(runpy.run_path(path)["root"](3) ** 2 - 3)}
+"""
+    (home / "evaluator.py").write_text(evaluator)
+    files = """
+import speciate
+
+print(speciate.evolve("program.py", "evaluator.py", evaluations=3, progress=False).best.program)
+"""
+    (home / "files.py").write_text(files)
+    for script in ("readme.py", "files.py"):
+        assert "def root" in _run(home.parent / "env/bin/python", script, cwd=home, env=_environment(home))
+
+
 def test_the_doctor_finds_no_problem_beside_the_absent_service(home: Path) -> None:
     assert "Traceback" not in _speciate(home, "doctor")
