@@ -187,6 +187,8 @@ class RunCounters(Documented):
     """Candidates whose program an earlier one had: they took its result, or with noisy rewards were one more trial."""
     reused: Annotated[int, Display("reused", optional=True)] = 0
     """Candidates that took a result of another run."""
+    polished: Annotated[int, Display("polished", share=True, optional=True)] = 0
+    """Candidates whose numbers the service itself changed, without asking a policy."""
     improvements: Annotated[int, Display("improvements", share=True)] = 0
     """Candidates that improved the archive when they were evaluated."""
     rollouts: Annotated[int, Display("completions", of_candidates=False)] = 0

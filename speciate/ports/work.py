@@ -154,6 +154,11 @@ class RunContext:
         return any(policy.base_url is not None and policy.codec is None for policy in self._members)
 
     @property
+    def asks_model(self) -> bool:
+        """True if a model or an agent writes candidates."""
+        return any(policy.model is not None for policy in self._members)
+
+    @property
     def _members(self) -> list[Policy]:
         members = [self.proposer, *([] if self.mutator is None else [self.mutator])]
         return members + [share.policy for shares in self.ensembles.values() for share in shares]

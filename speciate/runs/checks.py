@@ -165,7 +165,7 @@ def _check_end(policies: RunPolicies, budget: Budget) -> None:
         if not writes and not costs:
             resource = "dollars" if budget.tokens is None else "tokens"
             raise InvalidInputError(
-                f"budget.{resource}: policy {version.name} spends no {resource}, so the run might never end.",
+                f"budget.{resource}: policy {version.name} spends no known {resource}: the run might never end.",
                 remedy="Add a budget of evaluations or seconds.",
             )
 

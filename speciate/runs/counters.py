@@ -24,6 +24,7 @@ def count_outcome(progress: RunProgress, context: RunContext, candidate: Candida
     failure, rewards = candidate.evaluation.failure, candidate.evaluation.rewards
     progress.duplicates += candidate.is_repetition
     progress.reused += candidate.reused_from is not None
+    progress.polished += candidate.proposal.role is PolicyRole.POLISH
     label = "ok" if failure is None else BUILD_FAILED if failure.reason == BUILD_FAILED else failure.kind.value
     if candidate.proposal.failure is not None:
         label = candidate.proposal.failure.reason

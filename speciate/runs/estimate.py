@@ -34,8 +34,8 @@ _ALL: Final = Range(low=1, expected=1, high=1)
 _TOKENS_OF_BYTE: Final = Range(low=0.2, expected=0.4, high=1.0)
 """Tokens of the mean prompt of a run, for each byte of the first one: prompts grow."""
 _OF_MAX_TOKENS: Final = Range(low=0.05, expected=0.25, high=1.0)
-_WRITTEN: Final = Range(low=0.2, expected=0.55, high=1.0)
-"""Share of the candidates that models write if the strategy polishes others."""
+_WRITTEN: Final = Range(low=0.3, expected=0.75, high=1.0)
+"""Share of the candidates that models write if the strategy polishes others; without a model they cost nothing."""
 _POLICY, _PROBLEM, _STRATEGY = 4, 2, 1
 _MOST_EVALUATIONS: Final = 1e12
 _HALVINGS: Final = 60

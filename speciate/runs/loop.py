@@ -30,6 +30,7 @@ same seed and the same answers therefore give the same events on any worker.
 
 from __future__ import annotations
 
+from speciate.domain.policy import PolicyRole
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, WorkStore
 from speciate.runs.answers import read_answers, repetitions
@@ -67,6 +68,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
             continue
         selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
         population.taken += selection.parents
+        population.polishing += answers * (selection.role is PolicyRole.POLISH)
         selections.append((selection, answers))
 
     # Build the prompts, and choose the policies that receive them.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleResult
 from speciate.ports.work import Lease, WorkStore
 from speciate.runs.prompting import PlannedRequest
@@ -22,10 +22,11 @@ def afford(
     """Reserve tokens, and shrink the plan from its end until the budget holds it; None if the lease was lost."""
     while planned:
         ceiling = sum(client_for(plan.policy).token_ceiling(plan.request) for plan in planned)
-        budget = work.context(lease.run_id).spec.budget
-        if ceiling == 0 and budget.evaluations is None and budget.seconds is None:
+        budget, polishes = work.context(lease.run_id).spec.budget, planned[0].selection.role is PolicyRole.POLISH
+        # Steps of the polisher are free, and requests that cost tokens follow them.
+        if ceiling == 0 and not polishes and budget.evaluations is None and budget.seconds is None:
             raise PolicyUnavailableError(
-                f"policy {planned[0].policy.slug!r} uses no tokens, so a token budget alone never ends the run.",
+                f"policy {planned[0].policy.slug!r} uses no tokens, so its budget never ends the run.",
                 remedy="Set a budget of evaluations or seconds.",
             )
         granted = work.reserve_tokens(lease, ceiling)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from speciate.domain.candidate import Individual
+from speciate.domain.policy import PolicyRole
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import ALARM_WINDOW
 from speciate.search.strategy import EliteTable, Family
+
+_WRITTEN: Final = frozenset({PolicyRole.PROPOSE, PolicyRole.MUTATE})
+_WRITTEN_PER_POLISHED: Final = 3
 
 
 class StoredPopulation:
@@ -22,7 +27,7 @@ class StoredPopulation:
         self.batch = batch
         self.seed_number = SEED_NUMBER if context.seed_programs else None
         self.taken: list[int] = []
-        self.operators = context.operators
+        self.polishing = 0  # candidates that this batch polishes, so far
         self._store = store
         self._context = context
         self._tables = dict(tables or {})
@@ -33,6 +38,17 @@ class StoredPopulation:
     def seed_rewards(self) -> Sequence[float] | None:
         members = self._store.members(self._context.run_id, [SEED_NUMBER])
         return members[SEED_NUMBER].rewards if self._context.seed_programs and members else None
+
+    @property
+    def operators(self) -> Mapping[PolicyRole, float]:
+        """Operators with their shares. Beside a model only one candidate is polished for three that have rewards."""
+        shares = dict(self._context.operators)
+        if self._context.asks_model and PolicyRole.POLISH in shares:
+            polished = sum(each.role is PolicyRole.POLISH for each in self.latest()) + self.polishing
+            written = sum(each.role in _WRITTEN and each.rewards is not None for each in self.latest())
+            if _WRITTEN_PER_POLISHED * polished >= written:
+                shares[PolicyRole.MUTATE] += shares.pop(PolicyRole.POLISH)
+        return shares
 
     def latest(self) -> Sequence[Individual]:
         if self._latest is None:

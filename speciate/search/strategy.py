@@ -108,9 +108,13 @@ class PopulationView(Protocol):
     """Number of the first seed program's candidate, or None without a seed program."""
     taken: list[int]
     """Numbers of the parents that this batch has selected so far."""
-    operators: Mapping[PolicyRole, float]
-    """Operators that the run has, with the share of each in its prompts before anything is known of their success. The
-    shares sum to 1; that of ``MUTATE`` is positive."""
+
+    @property
+    def operators(self) -> Mapping[PolicyRole, float]:
+        """Operators that the next prompt may use, with their shares before anything is known of their success.
+
+        The shares sum to 1; that of ``MUTATE`` is positive.
+        """
 
     @property
     def seed_rewards(self) -> Sequence[float] | None:

@@ -207,6 +207,8 @@ def status_line(run: RunRecord) -> str:
     """Return name, state, spent budget and estimated time left on one line."""
     budget, spent = run.spec.budget, run.spent
     parts = [f"{format_spent(spent.evaluations, budget.evaluations)} evaluations"]
+    if run.polished:
+        parts[0] += f" ({pluralize(run.rollouts, 'completion')}, {run.polished:,} polished)"
     if spent.tokens or budget.tokens:
         estimated = f" ({run.estimated_tokens:,} estimated)" if run.estimated_tokens else ""
         parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens{estimated}")

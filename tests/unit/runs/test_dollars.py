@@ -73,10 +73,10 @@ def version(**changes: object) -> PolicyVersion:
     ("changes", "budget", "expected"),
     [
         ({"model": "m"}, Budget(dollars=5, evaluations=9), "policy p@1 has no price"),
-        ({"model": "m", "price": Price()}, Budget(dollars=5), "policy p@1 spends no dollars"),
+        ({"model": "m", "price": Price()}, Budget(dollars=5), "policy p@1 spends no known dollars"),
         ({"model": "m", "price": Price()}, Budget(dollars=5, tokens=9), None),
-        ({"kind": "program_mutator"}, Budget(dollars=5), "policy p@1 spends no dollars"),
-        ({"kind": "program_mutator"}, Budget(tokens=9), "policy p@1 spends no tokens"),
+        ({"kind": "program_mutator"}, Budget(dollars=5), "policy p@1 spends no known dollars"),
+        ({"kind": "program_mutator"}, Budget(tokens=9), "policy p@1 spends no known tokens"),
         ({"kind": "program_mutator"}, Budget(dollars=5, evaluations=9), None),
         ({"model": "m", "price": Price(output=1)}, Budget(dollars=5), None),
     ],

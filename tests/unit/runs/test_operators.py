@@ -7,7 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
@@ -19,10 +21,15 @@ from tests.unit.runs.test_failures import Runs
 MUTATOR = Policy(slug="mutator", kind="program_mutator")
 
 
-def made(seed_program: str = "x = 0.0\ny = 5\n", **changes: object) -> tuple[RunContext, MemoryWorkStore]:
+WRITES: dict[str, object] = {"template": "```python\nx = 0.{number}\ny = 5\n```", "tokens_per_completion": 3}
+
+
+def made(
+    seed_program: str = "x = 0.0\ny = 5\n", policy: Policy = MUTATOR, **changes: object
+) -> tuple[RunContext, MemoryWorkStore]:
     """Return a finished run of the default strategy."""
-    spec = toy_spec(60, strategy="adaptive_evolution", **changes)
-    context = RunContext(uuid4(), toy_problem(seed_program=seed_program), MUTATOR, uuid4(), spec)
+    spec = toy_spec(60, **{"strategy": "adaptive_evolution", **changes})
+    context = RunContext(uuid4(), toy_problem(seed_program=seed_program), policy, uuid4(), spec)
     store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
     store.add(context)
     signals.committed(store.start(context.run_id))
@@ -44,7 +51,30 @@ def test_polished_programs_are_candidates_without_rollouts() -> None:
     assert {each.proposal.rollout for each in polished} == {None}
     assert all(len(each.proposal.parents) == 1 for each in polished)
     assert all(r.role is not PolicyRole.POLISH for of_batch in run.rollouts.values() for r in of_batch)
-    assert run.progress.evaluations == 60
+    assert (run.progress.evaluations, run.progress.polished) == (60, counts[PolicyRole.POLISH])
+
+
+@pytest.mark.parametrize("changes", [{}, {"budget": Budget(tokens=600)}, {"lanes": 4, "batch": 8}])
+def test_beside_a_model_one_candidate_is_polished_for_three_answers(changes: dict[str, object]) -> None:
+    context, store = made(
+        policy=Policy.model_validate({"slug": "m", "kind": "scripted", "model": "m", "options": WRITES}), **changes
+    )
+    run = store.runs[context.run_id]
+    assert run.progress.state is RunState.COMPLETED, run.progress.reason
+    counts, first = roles(context, store), run.candidates[2].proposal.role
+    answers = counts[PolicyRole.PROPOSE] + counts[PolicyRole.MUTATE]
+    assert first is not PolicyRole.POLISH
+    assert 5 < counts[PolicyRole.POLISH] <= answers / 3 + context.spec.lanes
+    if context.spec.budget.tokens:
+        assert 600 - run.progress.tokens < 600 / answers
+
+
+def test_answers_that_fail_are_no_reason_to_polish() -> None:
+    options = {"template": "no program {number}"}
+    context, store = made(
+        policy=Policy.model_validate({"slug": "m", "kind": "scripted", "model": "m", "options": options})
+    )
+    assert roles(context, store)[PolicyRole.POLISH] == 0
 
 
 def test_a_replay_polishes_again() -> None:

@@ -115,6 +115,7 @@ _DIGESTS = {
     "0204_noisy_evaluations.py": "191b03d3160f8a0d",
     "0205_engine_sessions.py": "d49e486e5a8ad17f",
     "0206_own_runs.py": "b25e21f3ba74f7d4",
+    "0207_polished.py": "ec01e4d64c8d960b",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
