@@ -165,9 +165,9 @@ def test_scores_of_noisy_problems_are_those_after_the_end(fair: Lab, monkeypatch
             assert line["score_margin"] == pytest.approx(sum(best["margin"].values()) / 20)
             candidates = fair.api.get(f"/v1/runs/{line['run_id']}/candidates").json()["items"]
             for again in (each for each in candidates if each["role"] == "repeat"):
-                page = fair.api.get(f"/runs/{line['run_id']}/candidates/{again['number']}").text
-                assert "evaluated again by the service" in page
-                assert "Another evaluation of the program of" in page
+                shown = fair.api.get(f"/runs/{line['run_id']}/candidates/{again['number']}").text
+                assert "evaluated again by the service" in shown
+                assert "Another evaluation of the program of" in shown
     report = report_of(fair)
     assert [(each["problem"], each["entrant"], each["runs"]) for each in report["noisy"]] == [
         ("toy-b@2", "bad", 2),
