@@ -83,7 +83,7 @@ class Plan:
             mutation_share=0.0,
             temperature=1.0,
             estimator=EstimatorConfig(kappa=8 if arm == "vector_max_at_k" else None),
-            save_every=5,
+            save_every=2,
             lora_rank=16,
             bfloat16=self.bfloat16,
             micro_batch=self.groups_at_once * self.sets * SET // m,
@@ -115,7 +115,7 @@ PLANS: Final = {
         at_once=7,
         groups_at_once=1,
         warm_up=WarmUpConfig(
-            demonstrations=True, gate=0.9, steps=200, every=50, batch=64, learning_rate=2e-5, problems=6400, held_out=50
+            demonstrations=True, gate=0.9, steps=200, every=50, batch=64, learning_rate=2e-5, problems=1600, held_out=50
         ),
     ),
     "cpu": Plan(
