@@ -97,6 +97,7 @@ def warm_up(
             callbacks=[gate],
         )
         trainer.remove_callback(PrinterCallback)
+        trainer.model_accepts_loss_kwargs = True  # so that the tokens of an update are counted for ``compute_loss``
         # Complete with its state, which is written after weights and optimizer.
         last = last_checkpoint(folder, lambda path: path.joinpath("trainer_state.json").is_file())
         if last is not None or not gate.passes(0):

@@ -145,7 +145,7 @@ def test_an_interrupted_warm_up_continues_to_the_same_weights(base, warmed, tmp_
 
 def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
     folder = tmp_path / "warm"
-    few = replace(CONFIG, warm_up=replace(WARM, steps=2, every=2))
+    few = replace(CONFIG, bfloat16=True, warm_up=replace(WARM, steps=2, every=2))
     with pytest.raises(InvalidInputError, match=r"after 2 updates with \d+% of slots readable") as raised:
         warm_up(TASK, few, base, folder)
     assert "--resume" in raised.value.remedy
