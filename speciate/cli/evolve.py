@@ -71,6 +71,10 @@ def evolve_command(
     agent: Annotated[
         list[str] | None, typer.Option(metavar="COMMAND", help="Coding agent, such as 'claude -p'; repeatable.")
     ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Longest completion of the models, reasoning included.", show_default="mostly 16384"),
+    ] = None,
     policy: Annotated[list[str] | None, typer.Option("--policy", "-p", help="Registered policy; repeatable.")] = None,
     evaluations: Annotated[
         int | None,
@@ -134,6 +138,7 @@ def evolve_command(
         problem=problem,
         models=model or (),
         agents=agent or (),
+        max_tokens=max_tokens,
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
         anew=new,

@@ -18,6 +18,8 @@ MAX_DETAIL: Final = 4000
 REPEATED: Final = "repeated_answers"
 """Reason of a diagnosis: the policy gives answers that the run has already."""
 _PROTECTED: Final = "protected_region_changed"
+TRUNCATED: Final = frozenset({"truncated", "truncated_thinking"})
+"""Reasons of answers that reached the limit of tokens."""
 
 
 class Fault(StrEnum):
@@ -40,6 +42,11 @@ _REMEDIES: Final[dict[str, str]] = {
         "Compare the prompt, the completion and the reason. If the problem protects too much, move its EVOLVE-BLOCK"
         " markers, add it with `speciate problems add DIR` and start a new run; otherwise use another policy."
     ),
+    **dict.fromkeys(
+        TRUNCATED,
+        "Raise max_tokens (`speciate evolve --max-tokens N`, `speciate policies add --sampling max_tokens=N`), or lower"
+        " the model's reasoning effort; then start a new run.",
+    ),
     Fault.EVALUATOR: (
         "If a package or file is missing on the workers, install it and resume the run. Otherwise fix the evaluator,"
         " test it with `speciate problems check DIR`, add it with `speciate problems add DIR`, and start a new run."
@@ -57,6 +64,7 @@ _ANSWERS: Final = {
     ONLY_REASONING: "no answer of the policy came as text",
     REPEATED: "the policy repeats its answers",
     _PROTECTED: "every answer of the policy changes protected text",
+    **dict.fromkeys(TRUNCATED, "every answer of the policy is cut off at its limit of tokens"),
 }
 """What is wrong with the answers of a policy, by the reason, if it is not that they cannot be read."""
 
@@ -65,6 +73,7 @@ _TITLES: Final = {
     REFUSED: "No prompt was accepted",
     REPEATED: "The answers repeat",
     _PROTECTED: "The answers change protected text",
+    **dict.fromkeys(TRUNCATED, "The answers are cut off"),
 }
 
 
@@ -118,8 +127,8 @@ class Diagnosis(Value):
         """One line: what failed, how often, and the last line of the detail."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
-        if self.reason in {REFUSED, ONLY_REASONING}:
-            cause = f"{self.detail[:1000]} {self.remedy}"
+        if self.reason in {REFUSED, ONLY_REASONING, *TRUNCATED}:
+            cause = f"{self.detail[:1000].rstrip('.')}. {self.remedy}"
         elif self.reason == REPEATED:
             cause = cause.removeprefix(f"{REPEATED}: ")
         return f"{self.finding}: {cause}"

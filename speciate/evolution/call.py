@@ -30,6 +30,7 @@ def evolve(
     *,
     model: Names | Mapping[str, float] = (),
     agent: Names = (),
+    max_tokens: int | None = None,
     evaluations: int | None = None,
     tokens: int | None = None,
     seconds: float | None = None,
@@ -67,6 +68,7 @@ def evolve(
         model: ``PROVIDER/NAME`` or the address of a server; several, or several with weights. Without a model and an
             agent, programs change at random.
         agent: Commands of coding agents, such as ``claude -p``.
+        max_tokens: Longest completion of the models, reasoning included. Default: by the provider, mostly 16,384.
         evaluations: Budget in candidates. Default: 100, if there is no other limit.
         tokens: Budget in tokens of the models.
         seconds: Budget in seconds.
@@ -106,6 +108,7 @@ def evolve(
         problem=problem if config is None else {**problem, "config": config},
         models=_weighted(model),
         agents=_listed(agent),
+        max_tokens=max_tokens,
         spec={"budget": budget, "seed": seed, **spec},
         anew=new,
         confirm=confirm,

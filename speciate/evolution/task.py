@@ -43,6 +43,8 @@ class Task:
     problem: Mapping[str, Any] = field(default_factory=dict)
     models: Sequence[str] = ()
     agents: Sequence[str] = ()
+    max_tokens: int | None = None
+    """Longest completion of the models; None for what suits their provider."""
     policies: str | Mapping[str, float] | None = None
     """Registered policies; without any policy, programs change at random."""
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
 
 def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
     version = _same_version(client, problem) or client.problems.add(problem.problem)
-    weights = register(client.policies, task.models, task.agents)
+    weights = register(client.policies, task.models, task.agents, task.max_tokens)
     if isinstance(task.policies, str):
         weights[task.policies] = 1.0
     weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies

@@ -66,7 +66,7 @@ def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) ->
         raise EndpointMismatchError(
             f"{card.id} reads {longest} tokens, prompt and answer together, and max_tokens is"
             f" {policy.sampling.max_tokens}",
-            "Lower the policy's max_tokens, or serve the model with a larger --max-model-len.",
+            "Lower max_tokens (`speciate evolve --max-tokens N`), or serve the model with a larger --max-model-len.",
         )
 
 

@@ -55,12 +55,19 @@ class _Source(NamedTuple):
     model: str  # empty to take the only one that is served
 
 
-def inline_policy(model: str) -> Policy:
-    """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME``, or of a server's only model."""
+def inline_policy(model: str, max_tokens: int | None = None) -> Policy:
+    """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME``, or of a server's only model.
+
+    ``max_tokens`` is the longest completion, by default that of the preset, or half of what the only model reads.
+    """
     source = _source(model)
-    name = source.model or _only_model(source)
+    name, longest = (source.model, None) if source.model else _only_model(source)
+    if max_tokens is None and longest is not None and source.preset.max_tokens is not None:
+        max_tokens = min(source.preset.max_tokens, longest // 2)
+    sampling = {} if max_tokens is None else {"max_tokens": max_tokens}
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
-    fields = source.preset.policy_fields({}) if preset is None else preset_fields(preset, name, {})[0]
+    fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
+    fields |= {"sampling": sampling} if sampling else {}
     own = {"slug": _slug(model), "base_url": source.base_url, "model": name}
     return Policy.model_validate(merged(fields, own))
 
@@ -92,7 +99,9 @@ def agent_policy(command: str) -> Policy:
     )
 
 
-def register(registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = ()) -> dict[str, float]:
+def register(
+    registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = (), max_tokens: int | None = None
+) -> dict[str, float]:
     """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
 
     A key is sealed with its policy. Without one in the environment the key of an earlier registration is used. Raises
@@ -101,15 +110,15 @@ def register(registry: PolicyRegistry, models: Sequence[str], agents: Sequence[s
     weights: dict[str, float] = {}
     for text in models:
         model, weight = _weighted(text)
-        name = _registered(registry, model).name
+        name = _registered(registry, model, max_tokens).name
         if name in weights:
             raise InvalidInputError(f"--model {printable(model)} is repeated.")
         weights[name] = weight
     return weights | {registry.add(agent_policy(command)).name: 1.0 for command in agents}
 
 
-def _registered(registry: PolicyRegistry, model: str) -> PolicyVersion:
-    policy, source = inline_policy(model), _source(model)
+def _registered(registry: PolicyRegistry, model: str, max_tokens: int | None) -> PolicyVersion:
+    policy, source = inline_policy(model, max_tokens), _source(model)
     try:
         key = environment_key(source.preset, source.name)
     except InvalidInputError:
@@ -155,7 +164,8 @@ def _absolute(argument: str, *, is_program: bool) -> str:
     return str(path.absolute()) if named and path.is_file() else argument
 
 
-def _only_model(source: _Source) -> str:
+def _only_model(source: _Source) -> tuple[str, int | None]:
+    """Return the name of a server's model and the most tokens that it reads, if reported."""
     from speciate.policies.http_endpoint import OTHER_SERVICE, HttpEndpoint, TransientError
     from speciate.policies.kind import ClientContext
     from speciate.policies.openai_options import OpenAICompatibleOptions
@@ -169,7 +179,7 @@ def _only_model(source: _Source) -> str:
     context = ClientContext(key_of=lambda _: key or "")
     endpoint = HttpEndpoint(policy, source.base_url, context, OpenAICompatibleOptions())
     try:
-        models = [card.id for card in model_cards(endpoint.check("GET", "models", None))]
+        models = model_cards(endpoint.check("GET", "models", None))
     except TransientError as error:
         raise endpoint.unavailable(str(error), remedy=error.remedy) from None
     except MalformedResponseError as error:
@@ -177,8 +187,8 @@ def _only_model(source: _Source) -> str:
     finally:
         endpoint.close()
     if len(models) == 1:
-        return models[0]
-    shown = printable(", ".join(models[:_MOST_SHOWN])) or "none"
+        return models[0].id, models[0].max_model_len
+    shown = printable(", ".join(card.id for card in models[:_MOST_SHOWN])) or "none"
     raise InvalidInputError(f"--model {source.name}: expected the name of one of its models: {shown}.", remedy=_FORM)
 
 

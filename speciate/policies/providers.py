@@ -49,11 +49,14 @@ class Provider:
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}
+_WITH_REASONING: Final = 16_384
+"""Longest completion: a model that reasons takes minutes and thousands of tokens before its answer."""
+_SERVED: Final[Mapping[str, Any]] = {"timeout_s": 900.0, "max_tokens": _WITH_REASONING}
+"""For servers of one's own, which may be slow."""
 
 
 def _hosted(base_url: str, key_variable: str, **more: Any) -> Provider:
-    # A model that reasons takes minutes and thousands of tokens before its answer.
-    return Provider(base_url, key_variable, hosted=True, timeout_s=300.0, max_tokens=16_384, **more)
+    return Provider(base_url, key_variable, hosted=True, timeout_s=300.0, max_tokens=_WITH_REASONING, **more)
 
 
 def _laptop(
@@ -106,6 +109,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
         fields=_ONE,
         summary="one completion per request",
         start="litellm --config FILE",
+        **_SERVED,
     ),
     "vllm": Provider(
         "http://127.0.0.1:8000/v1",
@@ -113,6 +117,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
         summary="all fields",
         start="vllm serve MODEL",
         load="vllm serve {model}",
+        **_SERVED,
     ),
     "ollama": _laptop(11434, "ollama serve", "ollama pull {model}"),
     "llamacpp": _laptop(8080, "llama-server -m FILE.gguf --port 8080", "llama-server -m FILE.gguf --alias {model}"),
@@ -120,7 +125,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
 }
 """The presets, by the name that ``--provider`` takes."""
 
-ANY_SERVER: Final = Provider("", "POLICY_KEY", fields=_ONE)
+ANY_SERVER: Final = Provider("", "POLICY_KEY", fields=_ONE, **_SERVED)
 """What fits any server that speaks the protocol."""
 
 

@@ -110,10 +110,7 @@ def parse_completion(
     cut = finish_reason == _CUT
     text = with_opening(text, problem, policy, parent)
     if cut and _ends_in_reasoning(text):
-        detail = (
-            f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning: raise the policy's"
-            " max_tokens, or lower its reasoning effort"
-        )
+        detail = f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning"
         return [Answer("", rejected(Reason.TRUNCATED_THINKING, detail))]
     base = (parent if parent is not None else problem.seed_program) or None
     limit = policy.answers_per_rollout

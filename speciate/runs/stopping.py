@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
 from speciate.domain.candidate import BUILD_FAILED, Candidate, Failure, FailureKind
-from speciate.domain.diagnosis import REPEATED, Diagnosis, Fault
+from speciate.domain.diagnosis import REPEATED, TRUNCATED, Diagnosis, Fault
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
@@ -48,8 +48,12 @@ UNREADABLE_FIRST: Final = 48
 UNREADABLE_LATER: Final = 160
 """A run pauses after this many unreadable answers in a row: ten batches of the default size."""
 
-SAYING_WHY: Final = frozenset({Reason.REFUSED, Reason.ONLY_REASONING})
-"""Reasons that say what to do. A second line of the detail is the remedy."""
+SAYING_WHY: Final = {
+    Reason.REFUSED: {Reason.REFUSED},
+    Reason.ONLY_REASONING: {Reason.ONLY_REASONING},
+    Reason.TRUNCATED: TRUNCATED,
+}
+"""Reasons that say what to do, by the name under which they are counted."""
 SAYING_WHY_FIRST: Final = 6
 SAYING_WHY_LATER: Final = 32
 """A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
@@ -97,6 +101,8 @@ def complete_when_idle(change: RunChange, context: RunContext) -> None:
         return
     scarce = "token budget" if context.spec.budget.dollars is None else "budget"
     unaffordable = f"the rest of the {scarce} does not suffice for another request"
+    if not progress.rollouts:
+        unaffordable += ": each reserves its prompt and max_tokens"
     exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
     progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
     _cap_seconds(progress, context)
@@ -314,15 +320,16 @@ def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]
 
 
 def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]]) -> Diagnosis | None:
-    for reason in SAYING_WHY:
-        if any(failure.reason != reason for _, failure in unreadable):
-            streaks.pop(reason, None)
+    for name, reasons in SAYING_WHY.items():
+        if any(failure.reason not in reasons for _, failure in unreadable):
+            streaks.pop(name, None)
             continue
-        streaks[reason] = count = streaks.get(reason, 0) + len(unreadable)
+        streaks[name] = count = streaks.get(name, 0) + len(unreadable)
         if count >= (SAYING_WHY_LATER if "readable" in streaks else SAYING_WHY_FIRST):
             number, failure = unreadable[-1]
-            summary, _, remedy = failure.detail.partition("\n")
-            return Diagnosis.of(Fault.POLICY, replace(failure, detail=summary), number, count, remedy=remedy or None)
+            summary, _, rest = failure.detail.partition("\n")
+            remedy = None if failure.reason in TRUNCATED else rest or None
+            return Diagnosis.of(Fault.POLICY, replace(failure, detail=summary), number, count, remedy=remedy)
     return None
 
 

@@ -67,7 +67,8 @@ def test_a_model_of_a_preset_has_its_defaults(provider: str) -> None:
         preset.base_url,
     )
     assert policy.options.get("concurrency") == preset.options.get("concurrency")
-    assert policy.sampling.max_tokens == (preset.max_tokens or Policy(slug="p", kind="k").sampling.max_tokens)
+    assert policy.sampling.max_tokens == preset.max_tokens
+    assert inline_policy(f"{provider}/m", max_tokens=300).sampling.max_tokens == 300
     build_client(policy)  # its options are valid
 
 
@@ -100,6 +101,8 @@ def test_the_only_model_of_a_server_needs_no_name(endpoint: Endpoint, monkeypatc
     monkeypatch.setenv("POLICY_KEY", KEY)
     policy = inline_policy(endpoint.url)
     assert (policy.model, policy.base_url, policy.options) == ("qwen3:8b", endpoint.url, {"fields": {"n": None}})
+    endpoint.models = ({"id": "short", "max_model_len": 8192},)
+    assert (policy.sampling.max_tokens, inline_policy(endpoint.url).sampling.max_tokens) == (16_384, 4096)
     endpoint.models = ("qwen3:8b", "llama")
     with pytest.raises(InvalidInputError, match="expected the name of one of its models: qwen3:8b, llama"):
         inline_policy(endpoint.url.removesuffix("/v1"))

@@ -145,19 +145,37 @@ def test_a_run_pauses_only_if_many_prompts_in_a_row_are_refused(
         assert "filter refused the prompt" in run.progress.diagnosis["remedy"]
 
 
-def test_reasoning_without_an_answer_pauses_after_a_few_answers(endpoint: Endpoint) -> None:
+HIDDEN = "sent its whole answer as reasoning_content (90 characters)"
+
+
+@pytest.mark.parametrize(
+    ("contents", "ended", "says", "remedy"),
+    [
+        ([""], "stop", HIDDEN, "--reasoning-format none"),
+        (
+            ["<think>Hm", "```python\nx = (\n"],
+            "length",
+            "is cut off at its limit of tokens (8 in a row)",
+            "--max-tokens",
+        ),
+    ],
+)
+def test_reasoning_without_an_answer_pauses_after_a_few_answers(
+    endpoint: Endpoint, contents: list[str], ended: str, says: str, remedy: str
+) -> None:
     bill = Bill()
-    message = {"content": "", "reasoning_content": "x" * 90}
 
     def thinking(_: int, body: dict[str, Any]) -> Reply:
-        choice = {"message": message, "finish_reason": "stop"}
-        return bill.failed(200, choices=[{"index": i, **choice} for i in range(body["n"])])
+        texts = [contents[i % len(contents)] for i in range(body["n"])]
+        messages = [{"content": text, **({} if text else {"reasoning_content": "x" * 90})} for text in texts]
+        choices = [{"index": i, "message": each, "finish_reason": ended} for i, each in enumerate(messages)]
+        return bill.failed(200, choices=choices)
 
     bill.reply = thinking
     run = run_with(endpoint, bill, Budget(evaluations=100))
     assert (run.progress.state, run.progress.evaluations) == (RunState.PAUSED, 9)
-    assert "sent its whole answer as reasoning_content (90 characters)" in str(run.progress.reason)
-    assert "--reasoning-format none" in run.progress.diagnosis["remedy"]
+    assert says in str(run.progress.reason)
+    assert remedy in run.progress.diagnosis["remedy"]
 
 
 def test_tokens_that_are_not_reported_are_said_to_be_estimated(endpoint: Endpoint) -> None:
