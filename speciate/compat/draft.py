@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from speciate.compat.folder import ADAPTER, SCRIPT
 from speciate.compat.naming import LANGUAGES, Packages
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import Target
@@ -73,9 +74,9 @@ class DraftRewards:
         first = next(o for o in self.objectives if not self.weights or o.name == MEAN)
         value = self.seed.get(first.name, 0.0)
         margin = _NOISE_MARGIN * self.noise.get(first.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
-        better = f"> {value + margin!r}" if first.direction is Direction.MAXIMIZE else f"< {value - margin!r}"
+        sign, limit = (">", value + margin) if first.direction is Direction.MAXIMIZE else ("<", value - margin)
         bound = [f" and {o.name} >= 1" for o in self.objectives if o.role is ObjectiveRole.CONSTRAINT]
-        return f"{first.name} {better}{''.join(bound)}"
+        return f"{first.name} {sign} {short_number(limit, _RULE_DIGITS)}{''.join(bound)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,8 @@ _NOISE_MARGIN: Final = 2.0
 _ROUNDING: Final = 1e-6
 """Relative difference that is no success: sums in another order differ, too."""
 _ROUNDING_AT_0: Final = 1e-9
+_RULE_DIGITS: Final = 7
+"""Significant digits of the target's limit: rounding it takes at most half of the margin for rounding."""
 COMMENTS: Final = {
     "": "Made by 'speciate problems import'. Review it, then run:"
     " speciate problems check DIR, speciate problems add DIR",

@@ -40,6 +40,9 @@ class FailureKind(StrEnum):
     """Not evaluated: no program in the completion, a diff that does not apply, a changed protected region, …"""
 
 
+UNMEASURED = "not measured"
+"""Label of the artifact that lists the objectives without a measurement; their rewards are the worst ends."""
+
 BUILD_FAILED = "build_failed"
 """Reason of failures of the compiler."""
 
@@ -209,6 +212,11 @@ class Individual:
         if self.rewards is None:
             raise ValueError(f"candidate {self.number} has no rewards")
         return self.rewards
+
+    @property
+    def unmeasured(self) -> frozenset[str]:
+        """Objectives without a measurement."""
+        return frozenset(self.artifacts.get(UNMEASURED, "").split(", "))
 
 
 @dataclass(frozen=True, slots=True)

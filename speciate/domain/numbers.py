@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 _MOST_WHOLE: Final = 1e15
+_EXACT: Final = 17
+"""Significant digits that suffice for every float; its ``repr`` has no more than it needs."""
 
 
 def short_number(value: float, digits: int = 6) -> str:
-    """Return a number as a short text: whole ones in full, others with some significant digits."""
+    """Return a number as a short text: whole ones in full, others with digits, at most those of repr."""
     whole = abs(value) < _MOST_WHOLE and value == int(value)
-    return str(int(value)) if whole else f"{value:.{digits}g}"
+    return str(int(value)) if whole else f"{value:.{digits}g}" if digits < _EXACT else repr(float(value))
 
 
 def distinct_numbers(value: float, other: float) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Sample from a program on this machine, such as a coding agent: one process for each completion (ADR 63).
 
 The program reads the prompt on standard input, in a new folder that holds the program to change. A file that it changes
-is its answer, else what it prints.
+is its answer, and what it prints first the idea; else its answer is what it prints.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from speciate.policies.mutators.answers import shown
 from speciate.policies.request_fields import joined, one_each
 from speciate.ports.interruption import interrupted
 from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.state import words_of
 from speciate.prompts.text import bounded, printable, prompt_tokens, token_bound
 from speciate.subprocesses import KEPT_BYTES, CommandLimits, CommandResult, run_command
 
@@ -209,7 +210,7 @@ class CommandPolicy:
             raise error
         (completion,) = result.completions
         if changed is not None:
-            completion = replace(completion, text=changed)
+            completion = replace(completion, text=f"{words_of(printed).replace('`', '')}\n\n{changed}".lstrip())
         elif failure:
             advice = f"Run {self._command[0]} by hand with the prompt of this answer, or raise its limits."
             completion = replace(completion, text=f"{said}\n{advice}", finish_reason=REFUSED)

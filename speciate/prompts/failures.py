@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
+from speciate.domain.candidate import EVALUATOR_PREFIX, NOT_THE_PROGRAMS_FAULT, Failure
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.prompts.evolve_blocks import blocks_or_none
@@ -28,6 +28,8 @@ _EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,4}([A-Za-z_]\w{0,60})
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LIBRARY: Final = re.compile(r"^<|/lib(?:64)?/python|-packages/")
+_RAISED: Final = frozenset({"raised", f"{EVALUATOR_PREFIX}raised"})
+"""Reasons that tell less than the exception."""
 _REFUSED: Final = "refused"
 """Reason of an answer that the endpoint refused to give."""
 
@@ -71,7 +73,8 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     message = detail[frames[-1].end() :].strip() if frames else ""
     if not message:
         return Cause(detail.strip())
-    others = {EVALUATOR, *problem.files}
+    given = {EVALUATOR, *problem.files, *problem.data_files} - problem.files_in(problem.seed_program).keys()
+    others = {name.rpartition("/")[2] for name in given}
     own = [frame for frame in frames if not _LIBRARY.search(frame[1]) and frame[1].rpartition("/")[2] not in others]
     if not own:
         return Cause(message)
@@ -89,32 +92,37 @@ def is_of_program(failure: Failure) -> bool:
     return failure.reason not in NOT_THE_PROGRAMS_FAULT and failure.reason != _REFUSED
 
 
-def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tuple[str, ...]:
+def frequent_causes(
+    problem: Problem, failures: Sequence[Failure | None], program_of: Callable[[int], str] = lambda _: ""
+) -> tuple[str, ...]:
     """Return the most frequent causes of failure in one line each, with their counts; ``failures`` come newest first.
 
     Failures that are not due to a program are left out. Messages that differ in their numbers count as one.
+    ``program_of`` returns the program of the i-th failure, whose lines count within its EVOLVE-BLOCKs.
     """
     counts = Counter[str]()
-    newest: dict[str, str] = {}
-    for failure in failures:
+    newest: dict[str, tuple[int, Failure]] = {}
+    for i, failure in enumerate(failures):
         if failure is not None and is_of_program(failure):
-            line = headline(failure, problem)
-            key = _NUMBER.sub("0", line)
+            key = _NUMBER.sub("0", headline(failure, problem))
             counts[key] += 1
-            newest.setdefault(key, line)
-    frequent = counts.most_common(SHOWN)
-    return tuple(f"{count} of the last {len(failures)} programs: {newest[key]}" for key, count in frequent)
+            newest.setdefault(key, (i, failure))
+    causes = []
+    for key, count in counts.most_common(SHOWN):
+        i, failure = newest[key]
+        causes.append(f"{count} of the last {len(failures)} programs: {headline(failure, problem, program_of(i))}")
+    return tuple(causes)
 
 
 def lines_text(lines: Sequence[str]) -> str:
     return fenced("\n".join(lines)) if lines else ""
 
 
-def headline(failure: Failure, problem: Problem, *, placed: bool = True) -> str:
+def headline(failure: Failure, problem: Problem, program: str = "", *, placed: bool = True) -> str:
     """Return a failure in one line: the exception and its place, or the reason with the line that names the error."""
-    cause = cause_of(failure, problem)
+    cause = cause_of(failure, problem, program)
     lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
     reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
-    head = line if line and (cause.where or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
+    head = line if line and (cause.where or failure.reason in _RAISED) else ": ".join(filter(None, (reason, line)))
     return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place if placed else "")))

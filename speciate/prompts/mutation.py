@@ -27,7 +27,7 @@ from speciate.prompts.render import (
     problem_text,
     rewards_text,
 )
-from speciate.prompts.state import UNKNOWN, SearchState, attempt_lines, objectives_text, state_text
+from speciate.prompts.state import UNKNOWN, SearchState, attempt_lines, goal_text, state_text
 from speciate.prompts.template import default_template, fill, requests, template_of, uses
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
@@ -143,7 +143,7 @@ class _Writer:
             values["failure"] = cause.summary or f"{self.parent.failure.kind.value}, as shown above"
         elif self.parent is not None and self.parent.rewards is not None:
             best = self._state.best or self.parent
-            values["further"] = "" if next_target(self.problem, best) else objectives_text(self.problem, best)
+            values["further"] = "" if next_target(self.problem, best) else goal_text(self.problem, best)
             values["target"] = "" if values["further"] else next_target(self.problem, self.parent)
         # An unchecked template may hold no request.
         own, default = self.problem.prompts.get(self.wordings, ""), default_template(f"{form}{self.wordings}")
@@ -213,7 +213,7 @@ def individual_text(problem: Problem, member: Individual, most_chars: int | None
     parts = [f"### Program {member.number}"] if member.number else []
     if member.rewards is not None:
         several = f" (mean of {member.evaluations} evaluations)" if member.evaluations > 1 else ""
-        parts.append(rewards_text(problem, member.rewards) + several)
+        parts.append(rewards_text(problem, member) + several)
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts += [missing_text(problem, member)] if aims else []

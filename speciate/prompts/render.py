@@ -62,21 +62,23 @@ def secret_objectives(problem: Problem) -> frozenset[str]:
     return frozenset({case.reward or first for case in problem.cases if case.hidden} - public)
 
 
-def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
-    """Return a raw reward vector of shape (d,) in one line; of many components, those furthest from their best end."""
+def rewards_text(problem: Problem, member: Individual) -> str:
+    """Return the rewards of a program in one line; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
-    public = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
+    public = [(o, value) for o, value in zip(problem.objectives, member.vector, strict=True) if o.name not in secret]
     some = public if len(public) <= _MAX_REWARDS else sorted(public, key=_gap)[:_MAX_REWARDS]
-    texts = [f"{o.name} = {precise(problem, o.name, value)}{_violation(o, value)}" for o, value in some]
+    texts = [f"{o.name} = {value_text(problem, member, o, value)}{_violation(o, value)}" for o, value in some]
     if len(some) < len(public):
         texts.append(f"… and {len(public) - _MAX_REWARDS} more, closer to their best end")
     return ", ".join(texts)
 
 
-def precise(problem: Problem, name: str, value: float) -> str:
+def value_text(problem: Problem, member: Individual, objective: Objective, value: float) -> str:
     """Return a reward with as many digits as tell the targets of its objective apart, and two more."""
+    if objective.name in member.unmeasured:
+        return "–"
     tokens = [token for rule in problem.rules for token in rule.tokens]
-    limits = (limit for word, _, limit in zip(tokens, tokens[1:], tokens[2:], strict=False) if word == name)
+    limits = (limit for word, _, limit in zip(tokens, tokens[1:], tokens[2:], strict=False) if word == objective.name)
     digits = (len(re.sub(r"[eE].*|\D", "", limit).lstrip("0")) + _SPARE_DIGITS for limit in limits)
     return short_number(value, max(_LEAST_DIGITS, *digits, 0))
 

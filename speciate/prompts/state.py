@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.candidate import Individual
-from speciate.domain.objective import ObjectiveRole
+from speciate.domain.numbers import short_number
+from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
 from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import after_reasoning
 from speciate.prompts.python_source import is_program
-from speciate.prompts.render import blocks_text, precise, secret_objectives
+from speciate.prompts.render import blocks_text, secret_objectives, value_text
 from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
@@ -23,6 +24,8 @@ _HEAD_CHARS: Final = 60
 """Of an output that candidates start from."""
 _MOST_CHANGES: Final = 3
 _MOST_VALUES: Final = 6
+_REASON: Final = re.compile(r"(?i)(?:error|reason|message|feedback)s?$")
+_EMPTY: Final = frozenset({"", "none", "null"})
 _ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
 """Begin of a program or an edit in an answer."""
 
@@ -74,23 +77,42 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> 
 def objectives_text(problem: Problem, member: Individual) -> str:
     """Return the values of a program's first objectives, those of role ``objective`` only."""
     values = [
-        f"{o.name} = {precise(problem, o.name, value)}"
+        f"{o.name} = {value_text(problem, member, o, value)}"
         for o, value in zip(problem.objectives, member.vector, strict=True)
         if o.role is ObjectiveRole.OBJECTIVE and o.name not in secret_objectives(problem)
     ]
     return ", ".join(values[:_MOST_VALUES])
 
 
+def goal_text(problem: Problem, best: Individual) -> str:
+    """Return the values of the best program, which meets all targets, and what ranks another one before it."""
+    first, *others = problem.space.selected
+    rule = f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} is better"
+    if others:
+        rule = "after the targets, the objective furthest from the best end of its range decides"
+    if others and problem.weight_vector is not None:
+        weights = zip(problem.space.selected, problem.weight_vector, strict=True)
+        terms = [f"{short_number(w, 3)} {o.name}" for o, w in weights if o.name not in secret_objectives(problem)]
+        rule = f"after the targets, the sum of {', '.join(terms[:_MOST_VALUES])} decides, each in shares of its range"
+    return f"{objectives_text(problem, best)} ({rule})"
+
+
 def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individual | None = None) -> tuple[str, ...]:
-    """Return one line for each attempt: what it changed, and the difference of its rewards from those of the parent.
+    """Return what attempts changed, and the difference of their rewards from those of the parent; a line per outcome.
 
     Of one that only repeats the rewards of another attempt or the ``best`` candidate, as with its output, name that.
     """
     members = [*([best] if best else []), *(attempt.child for attempt in attempts)]
     rewards = {each.number: each.rewards for each in members}
     firsts = {rounded(r).tobytes(): number for number, r in sorted(rewards.items(), reverse=True) if r is not None}
-    lines = ((each, _change(problem, each), _outcome(problem, each, firsts)) for each in attempts)
-    return tuple(f"#{each.child.number} {change}: {outcome}" for each, change, outcome in lines)
+    alike: dict[str, dict[str, list[str]]] = {}
+    for each in attempts:
+        changes = alike.setdefault(_outcome(problem, each, firsts), {})
+        changes.setdefault(_change(problem, each), []).append(f"#{each.child.number}")
+    texts = {
+        outcome: [f"{', '.join(n)} {change}" for change, n in changes.items()] for outcome, changes in alike.items()
+    }
+    return tuple(f"{'; '.join(each)}: {outcome}" for outcome, each in texts.items())
 
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
@@ -104,7 +126,8 @@ def _change(problem: Problem, attempt: Attempt) -> str:
         return f"from scratch{words and f', {words}'}"
     old, new = (Counter(blocks_text(problem, each.program).split("\n")) for each in (attempt.parent, attempt.child))
     lines = max((old - new).total(), (new - old).total())
-    return f"from #{attempt.parent.number}, {words or f'{lines} lines changed'}"
+    words = words or (f"{lines} line{'s' * (lines != 1)} changed" if attempt.child.program else "no program")
+    return f"from #{attempt.parent.number}, {words}"
 
 
 def words_of(completion: str) -> str:
@@ -122,14 +145,21 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
+    reason = _reason(child)
     if parent is None or parent.rewards is None or child.rewards is None:
-        return objectives_text(problem, child)
+        return objectives_text(problem, child) + reason
     changes = [
-        f"{o.name} {new - old:+.3g}"
+        f"{o.name} not measured" if o.name in child.unmeasured else f"{o.name} {new - old:+.3g} ({o.verdict(new, old)})"
         for o, old, new in zip(problem.objectives, *rounded([parent.rewards, child.rewards]).tolist(), strict=True)
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
-    return ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"
+    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + reason
+
+
+def _reason(member: Individual) -> str:
+    """Return what the evaluator said of a program that it scored, in one line."""
+    texts = (" ".join(text.split()) for name, text in sorted(member.artifacts.items()) if _REASON.search(name))
+    return next((f": {_short(printable(text))}" for text in texts if text.lower() not in _EMPTY), "")
 
 
 def _short(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
+from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, UNMEASURED, Evaluation, Failure
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
@@ -127,7 +127,7 @@ def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult
     if result.failure is None:
         vector, unmeasured = RewardSpace(stage.objectives).measured(result.rewards or {})
         if unmeasured:
-            whole = replace(whole, artifacts={**whole.artifacts, "not measured": ", ".join(unmeasured)})
+            whole = replace(whole, artifacts={**whole.artifacts, UNMEASURED: ", ".join(unmeasured)})
         rewards = list(early.rewards or ())
         # Ranges of such problems are estimated from the seed program.
         own = any(each.startswith(CALLABLE) for each in problem.capabilities)

@@ -9,7 +9,7 @@ import numpy as np
 
 from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.ports.work import RunContext
+from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.failures import frequent_causes, is_of_program
 from speciate.search.strategy import PopulationView, Selection, Strategy
 
@@ -23,14 +23,24 @@ class RecentFailures:
     """The failures among the latest candidates, as one batch sees them: ``causes`` are the most frequent ones."""
 
     def __init__(
-        self, context: RunContext, population: PopulationView, strategy: Strategy, readers: Sequence[Policy]
+        self,
+        context: RunContext,
+        work: WorkStore,
+        population: PopulationView,
+        strategy: Strategy,
+        readers: Sequence[Policy],
     ) -> None:
         """Read the latest candidates, unless no policy reads prompts. Steps of the polisher tell a model nothing."""
         policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
         reads = any(policy.reads_prompts for policy in policies)
         latest = [each for each in population.latest() if each.role is not PolicyRole.POLISH] if reads else []
         self.numbers = [each.number for each in latest]
-        self.causes = frequent_causes(context.problem, [each.failure for each in latest])
+
+        def program_of(i: int) -> str:
+            number = latest[i].number
+            return work.members(context.run_id, [number])[number].program
+
+        self.causes = frequent_causes(context.problem, [each.failure for each in latest], program_of)
         failures = [(each, each.failure) for each in latest if each.failure and is_of_program(each.failure)]
         evaluated = [each for each, failure in failures if failure.kind is not FailureKind.REJECTED]
         repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)

@@ -77,7 +77,7 @@ class Prompter:
             readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
         self._context = context
         self._work = work
-        self.failures = RecentFailures(context, population, strategy, readers)
+        self.failures = RecentFailures(context, work, population, strategy, readers)
         # Answers to a strategy that samples independently must not depend on earlier ones.
         self._tells = strategy.changes_programs
         self._failed = SearchState(causes=self.failures.causes)

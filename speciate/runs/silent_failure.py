@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.candidate import UNMEASURED, Evaluation, Failure, FailureKind
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
@@ -69,7 +69,7 @@ _REMEDIES: Final = (
 FALLBACK_ADVICE: Final = "Correct the evaluator or the seed program."
 _IF_REWARDS_ARE_RIGHT: Final = "If these rewards are right, set `worst_seed = true` in problem.toml."
 _RAISE_THE_ERROR: Final = "If the evaluator catches an error, let it raise it: what it prints is kept only then."
-METRIC_LISTS: Final = frozenset({"other metrics", "not measured", "rated metrics"})
+METRIC_LISTS: Final = frozenset({"other metrics", UNMEASURED, "rated metrics"})
 """Labels of texts that list metrics."""
 _TRACEBACK_LINE: Final = re.compile(r'(?m)^[ \t]*File "([^"\n]{1,200})", line (\d+)')
 _LAST_LINE_CHARACTERS: Final = 400

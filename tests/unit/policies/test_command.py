@@ -30,6 +30,7 @@ from speciate.ports.interruption import interruptible
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.prompts.parse import parse_completion
+from speciate.prompts.state import words_of
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
@@ -90,11 +91,12 @@ from pathlib import Path
 path = Path("candidate.py")
 path.write_text(path.read_text().replace("return x", "return '```'"))
 Path("notes.txt").write_text("no part of the program")
-print("Done. ```python\\nwrong\\n```")
+print("Done. ```python\\nwrong\\n```\\n\\nI checked it.")
 """
     problem = toy_problem()
     result = answered(script, request(problem=problem))
     assert program_of(result, problem) == SEED.replace("return x", "return '```'")
+    assert words_of(result.completions[0].text) == "Done. python wrong"  # the idea, which later prompts tell
 
 
 def test_a_whole_folder_is_edited() -> None:

@@ -44,7 +44,7 @@ def test_a_traceback_is_message_and_place(problem: Callable[..., Problem], progr
 
 
 def test_frames_of_the_evaluator_are_dropped(problem: Callable[..., Problem]) -> None:
-    of = problem(files={"secrets.py": "ANSWER = 42"})
+    of = problem(kind="in_process", files={}, data_files={"secrets.py": "ANSWER = 42"})
     for name in ("evaluator", "secrets"):
         cause = cause_of(raised("def f(x):\n    assert x == 'hidden'\n", name), of)
         assert (cause.message, cause.place) == ("AssertionError", "")
@@ -99,6 +99,8 @@ def test_a_place_is_in_the_block(problem: Callable[..., Problem]) -> None:
         program = fixed + block.format(text) + "def inner(x):\n    return 1 / x\n"
         cause = cause_of(raised(program), problem(), program)
         assert (cause.summary, cause.place) == (summary, place)
+        (line,) = frequent_causes(problem(), [None, raised(program)], {1: program}.__getitem__)
+        assert line.endswith(place)
     program = fixed.replace("range(x)", "range(1 // 0)") + block.format("1")
     cause = cause_of(raised(program), problem(), program)
     source = "return [half(each) for each in range(1 // 0)]"

@@ -158,8 +158,46 @@ def test_a_request_fits_the_program(ask: Ask) -> None:
     requests.append({ask(seed=seed, state=state).user.rpartition("\n\n")[2] for seed in range(40)})
     assert all("failed (crashed, as shown above). Fix this first" in request for request in requests[0])
     for request in requests[1] | requests[2]:  # another program met all targets
-        assert "All targets are met." in request
-        assert "sum_of_radii = 2.70001." in request
+        assert "The best program meets all targets." in request
+        assert "sum_of_radii = 2.70001 (higher is better)." in request
+
+
+def test_a_request_to_beat_the_best_says_what_ranks(ask: Ask, problem: Callable[..., Problem]) -> None:
+    objectives = [{"name": "gain", "range": [0, 2]}, {"name": "cost", "direction": "minimize", "range": [0, 1]}]
+    changes = {"objectives": objectives, "targets": [{"name": "t", "rule": "gain >= 1", "unlock": True}]}
+    for weights, rule in (
+        (None, "after the targets, the objective furthest from the best end of its range decides"),
+        ({"gain": 3, "cost": 1}, "after the targets, the sum of 0.75 gain, 0.25 cost decides, each in shares of"),
+    ):
+        best = Individual(2, "x = 2\n", (1.5, 0.25))
+        user = ask((best,), (), of=problem(**changes, weights=weights), state=SearchState(best)).user
+        assert f"gain = 1.5, cost = 0.25 ({rule}" in user.rpartition("## Request")[2]
+
+
+def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
+    cut = Failure(FailureKind.REJECTED, "truncated", "the answer ends in the middle of its code block")
+    noted = {"failure_reason": "1 circle\noverlaps", "not measured": "calls", "stderr": "none"}
+    bad = Individual(9, "x = 9\n", (0.0, 0.5, 0.0), artifacts=noted)
+    tried = (
+        *(Attempt(Individual(n, "", None, cut), PARENT) for n in (14, 13)),
+        Attempt(Individual(12, "", None, cut), PARENT, "Use an LP.\n```python\nx ="),
+        Attempt(bad, PARENT),
+        Attempt(Individual(8, "x = 8\n", (2.5, 0.5, 3.0), artifacts={"error": "None"}), PARENT),
+    )
+    user = ask((bad,), (), state=SearchState(OTHER, None, 5, tried)).user
+    for line in (
+        "#14, #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: the answer ends in the middle of",
+        "#8 from #7, 1 line changed: no change of the rewards\n",
+        "sum_of_radii = 0, overlap = 0.5 (VIOLATED: must be <= 0), calls = –\n",
+    ):
+        assert line in user
+    user = ask((PARENT,), (), state=SearchState(OTHER, None, 5, tried)).user
+    assert "#9 from #7, 1 line changed: sum_of_radii -2.5 (worse): 1 circle overlaps\n" in user
+
+
+def test_values_have_no_more_digits_than_their_floats(ask: Ask, problem: Callable[..., Problem]) -> None:
+    fine = problem(targets=[{"name": "t", "rule": "sum_of_radii >= 0.17666684333333332", "unlock": True}])
+    assert "sum_of_radii = 0.17666666666666667, " in ask((Individual(1, "x", (0.53 / 3, 0, 0)),), (), of=fine).user
 
 
 def test_text_around_the_blocks_is_shown_once(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -207,7 +245,8 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
     assert "### Program 7" in change
     assert "### Program 8" not in change  # the best takes its place
     assert (
-        "\n#4 from #3, Use an LP: failed, ValueError: ```\n#3 from #2, 1 lines changed: sum_of_radii +0.536\n" in change
+        "\n#4 from #3, Use an LP: failed, ValueError: ```\n#3 from #2, 1 line changed: sum_of_radii +0.536 (better)\n"
+        in change
     )
     assert "\n````\n#4 from" in change  # what a candidate chose stays within its fence
     assert "What was tried last" not in change
@@ -221,8 +260,8 @@ def test_a_copy_of_the_carried_output_is_no_progress(ask: Ask, problem: Callable
     tried = (Attempt(copies[1], best), Attempt(copies[0], low))
     user = ask((low,), (), of=carrying, state=SearchState(best, low, 9, tried)).user
     assert "data/best.json begins with `[[0.25, 0.5], [1, 2]]`." in user
-    assert "#4 from #2, 1 lines changed: no change of the rewards\n" in user
-    assert "#3 from #1, 1 lines changed: the rewards of #2 again\n" in user
+    assert "#4 from #2, 1 line changed: no change of the rewards\n" in user
+    assert "#3 from #1, 1 line changed: the rewards of #2 again\n" in user
 
 
 def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..., Problem]) -> None:

@@ -169,7 +169,10 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
         if i and not repeats and spent not in {parent.number for parent in request.parents}:
             parents = candidates[spent].proposal.parents
             origin = f"from #{parents[0]}" if parents else "from scratch"
-            gain = f"x {values[spent] - values[parents[0]]:+.3g}" if parents else f"x = {values[spent]:.6g}, y = 5"
+            gain = f"x = {values[spent]:.6g}, y = 5"
+            if parents:
+                change = values[spent] - values[parents[0]]
+                gain = f"x {change:+.3g} ({'better' if change > 0 else 'worse'})"
             assert f"#{spent} {origin}, Raise x to {client.numbers[i - 1]}: {gain}\n" in user
 
 
