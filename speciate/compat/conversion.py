@@ -91,14 +91,13 @@ def convert(
     minimize: Sequence[str] = (),
     targets: Sequence[str] = (),
     anyway: bool = False,
-    repeat_within_s: float = 60.0,
 ) -> Converted:
     """Return the problem with the directions and targets that the user names, else those of the other system.
 
     Names of the rewards become known when the evaluator scores the seed program; see ``measure``.
     """
     directions = directions_of(maximize, minimize)
-    draft, seed, noise, artifacts = measure(draft, score, anyway=anyway, repeat_within_s=repeat_within_s)
+    draft, seed, noise, artifacts = measure(draft, score, anyway=anyway)
     remarks = [*draft.remarks]
     for name in directions or (SCORE,):
         if name not in seed and name in artifacts:

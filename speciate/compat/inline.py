@@ -29,8 +29,6 @@ from speciate.problems.lockfile import UnreadableError
 from speciate.problems.writing import toml_text
 from speciate.prompts.python_source import top_level_names
 
-_REPEAT_WITHIN_S: Final = 1.0
-"""Evaluations that take longer are not repeated to see whether they differ."""
 _EXPECTED: Final = "Define evaluate(program_path), which returns a dict with combined_score, or a number."
 _SYSTEMS: Final = {
     "shinka": ("initial", "evaluate.py"),
@@ -77,15 +75,7 @@ def inline_problem(
             )
         return Converted(load_problem(declared))
     draft = adjusted(_draft(program, evaluator, settings, tuple(include)), slug=name, **adjustments)
-    return convert(
-        draft,
-        score,
-        maximize=maximize,
-        minimize=minimize,
-        targets=targets,
-        anyway=anyway,
-        repeat_within_s=_REPEAT_WITHIN_S,
-    )
+    return convert(draft, score, maximize=maximize, minimize=minimize, targets=targets, anyway=anyway)
 
 
 def same_inputs(one: Problem, other: Problem) -> bool:

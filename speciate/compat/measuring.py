@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Final
 
 from speciate.compat.draft import Draft
@@ -24,12 +25,13 @@ Score = Callable[[Problem, Sequence[int]], Sequence[Evaluation]]
 
 
 def measure(
-    draft: Draft, score: Score, *, anyway: bool, repeat_within_s: float
+    draft: Draft, score: Score, *, anyway: bool
 ) -> tuple[Draft, Mapping[str, float], Mapping[str, float], Mapping[str, str]]:
-    """Score the initial program once, and twice more if that took no longer than ``repeat_within_s``.
+    """Score the initial program three times, twice or once: a fast one more often.
 
-    Returns the directory with what that has shown, the metrics by name, the spread of each that differs between
-    evaluations, and the artifacts of the first one by label. ``anyway`` accepts a program without a positive score.
+    Returns the directory with what that has shown, the metrics by name (means of those that differ), the spread of each
+    that differs between evaluations, and the artifacts of the first one by label. ``anyway`` accepts a program without
+    a positive score.
     """
     trial = draft.trial()
     if not trial.seed_program.strip():
@@ -47,22 +49,29 @@ def measure(
     if not anyway:
         _require_scores(draft, seed, evaluation)
     # A metric may be missing from one evaluation, and two evaluations may differ.
-    further = score(trial, [1, 2]) if evaluation.wall_s <= repeat_within_s else []
+    repeats = sum(evaluation.wall_s <= limit_s for limit_s in _REPEATED_WITHIN_S)
+    further = score(trial, range(1, 1 + repeats)) if repeats else []
     for again in further:
         require_success(draft, again)
     metrics = [seed, *(values for again in further if (values := measured_in(again.artifacts)))]
+    noise = noise_of(metrics)
     seed = {name: value for values in reversed(metrics) for name, value in values.items()}
+    seed |= {name: fmean(values[name] for values in metrics if name in values) for name in noise}
     draft = after_trial(draft, evaluation.artifacts)
     notes = [*draft.remarks]
     if stray := stray_marker_note(trial.seed_program):
         notes.append(stray)
     elif not find_blocks(trial.seed_program):
         notes.append(f"{draft.seed} has no EVOLVE-BLOCK markers: the whole program may change")
+    if not repeats:
+        notes.append(f"one evaluation takes {evaluation.wall_s:.0f} s, so whether evaluations differ was not tried")
     if {*seed.values()} == {-1.0}:
         notes.append(_SENTINEL)
-    return replace(draft, remarks=tuple(notes)), seed, noise_of(metrics), dict(evaluation.artifacts)
+    return replace(draft, remarks=tuple(notes)), seed, noise, dict(evaluation.artifacts)
 
 
+_REPEATED_WITHIN_S: Final = (1.0, 30.0)
+"""Longest evaluations of which there is another one."""
 _LIMITS: Final = {
     "wall_limit": "Raise the limit with --wall-s.",
     "cpu_limit": "Raise the limit with --wall-s, or with --limit cores=N if the program computes with several cores.",

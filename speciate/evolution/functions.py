@@ -95,7 +95,7 @@ class ScoreFunction:
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
             return [self._score_seed(problem, seed, sandbox) for seed in seeds]
 
-        return convert(draft, score, **goals, anyway=True, repeat_within_s=1.0)
+        return convert(draft, score, **goals, anyway=True)
 
     @contextmanager
     def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:

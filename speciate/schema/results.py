@@ -36,7 +36,8 @@ class ComparedReward(Record):
         return f"{short_number(abs(self.value - self.seed), 3)} {self.verdict}"
 
     def __str__(self) -> str:
-        change = f" ({self.change})" if self.change else ""
+        seed = "" if self.seed is None or self.verdict == "equal" else f"seed {short_number(self.seed)}, "
+        change = f" ({seed}{self.change})" if self.change else ""
         return f"{self.objective} {self.known_value}{change}"
 
 

@@ -53,7 +53,7 @@ def test_standard_output_is_the_program_and_nothing_else(cli: Cli, done: FakeSer
     assert (outcome.code, outcome.out) == (ExitCode.OK, f"{hostile}\n")
     assert outcome.err.splitlines() == [
         "best        candidate 9",
-        "rewards     radius 2.5 (1.5 better)",
+        "rewards     radius 2.5 (seed 1, 1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         f"page        {done.url}/runs/{RUN}",
@@ -83,7 +83,7 @@ def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService)
     outcome = cli("run", "packing", "-p", "mutator", "-b", 9, "--watch")
     assert outcome.lines[-6:] == [
         "best        candidate 9",
-        "rewards     radius 2.5 (1.5 better)",
+        "rewards     radius 2.5 (seed 1, 1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         f"written to  {DIRECTORY}/candidate.py",

@@ -88,7 +88,7 @@ def test_policies_list_and_show(cli: Cli, service: FakeService) -> None:
     result = {"run_id": str(UUID(int=1)), "problem": "packing@1", "number": 7, "rewards": [reward]}
     service.on("GET", "/v1/policies", page({**policy_json(model="[b]m"), "result": result}))
     service.on("GET", "/v1/policies/qwen", say(policy_json(model="m")))
-    assert "radius 2.5 (1.5 better)  packing@1  " in (listed := cli("policies", "list", "qwen").out)
+    assert "radius 2.5 (seed 1, 1.5 better)  packing@1  " in (listed := cli("policies", "list", "qwen").out)
     assert "[b]m" in listed
     assert service.requests[0].query["slug"] == ["qwen"]
     assert "temperature          1.0" in cli("policies", "show", "qwen").lines

@@ -272,13 +272,13 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     assert outcome.lines == [
         f"{RUN}  {service.url}/runs/{RUN}",
         "running: 40 of 100 evaluations  1.5 s  1,600 a minute  about 0:00:02 left  4 failed, 2 duplicates",
-        "best candidate 9: radius 1.5 (0.5 better)  after 40 evaluations",
+        "best candidate 9: radius 1.5 (seed 1, 0.5 better)  after 40 evaluations",
         "unlocked first with candidate 9 after 40 evaluations",
-        "best candidate 9: radius 1.75 (0.75 better)  after 40 evaluations",
+        "best candidate 9: radius 1.75 (seed 1, 0.75 better)  after 40 evaluations",
         "40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
         "completed: the budget is spent",
         "best        candidate 9",
-        "rewards     radius 2.5 (1.5 better)",
+        "rewards     radius 2.5 (seed 1, 1.5 better)",
         "meets       first",
         f"trade-offs  2: speciate best {RUN} --front",
         "written to  best/packing-00000007/candidate.py",
@@ -579,7 +579,7 @@ def test_list_notes_omitted_items(cli: Cli, service: FakeService) -> None:
     heads = "run state problem policy strategy spent tokens cost seconds best reached"
     assert outcome.lines[0].split() == heads.split()
     assert outcome.lines[1].split()[:3] == [str(RUN), "running", "packing@1"]
-    assert outcome.lines[2].split()[-6:] == ["2", "radius", "2.5", "(1.5", "better)", "unlocked"]
+    assert outcome.lines[2].endswith("2  radius 2.5 (seed 1, 1.5 better)  unlocked")
     assert service.requests[0].query["group"] == ["own"]
     assert len(service.requests) == 1
     assert outcome.err == "… and more: --limit 20\n"

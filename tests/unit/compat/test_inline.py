@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,27 @@ def test_a_program_without_marks_may_change_everywhere(inline: Inline, tmp_path:
     folder = made(tmp_path / "p", {"initial.py": "def run():\n    return 3\n", "judge.py": evaluator})
     notes = inline(folder / "initial.py", folder / "judge.py").notes
     assert notes == ("initial.py has no EVOLVE-BLOCK markers: the whole program may change",)
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "evaluations", "seed"),
+    [(0.5, 3, 7 / 3), (3.0, 2, 1.25), (31.0, 1, 0.5)],
+)
+def test_a_slow_evaluator_is_tried_for_noise_less_often(
+    tmp_path: Path, wall_s: float, evaluations: int, seed: float
+) -> None:
+    counter = count(1)
+
+    def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+        texts = [{"other metrics": f"score = {next(counter) ** 2 / 2}"} for _ in seeds]
+        return [Evaluation(rewards=(0.0,), artifacts=each, tier="A", wall_s=wall_s) for each in texts]
+
+    folder = made(tmp_path / "p", {"initial.py": PROGRAM, "judge.py": CALLS})
+    converted = inline_problem(folder / "initial.py", folder / "judge.py", score=score)
+    assert next(counter) == evaluations + 1
+    assert converted.seed == {"score": pytest.approx(seed)}
+    assert converted.problem.stochastic == (evaluations > 1)
+    assert ("not tried" in converted.notes[0]) == (evaluations == 1)
 
 
 def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
