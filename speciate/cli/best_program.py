@@ -56,7 +56,7 @@ class BestProgram:
         record, candidate, version = self.run.record, self.candidate, self.problem
         return {
             "run": str(record.id),
-            "page": self.run.url,
+            "page": None if self.service.in_process else self.run.url,
             "problem": {
                 "name": f"{record.problem}@{record.problem_version}",
                 "digest": version.digest,

@@ -33,7 +33,9 @@ def list_(
     run_id: RunId,
     status: Annotated[str | None, typer.Option(help="Only candidates with this status: evaluated or failed.")] = None,
     island: Annotated[int | None, typer.Option(help="Only candidates of this island.", min=0)] = None,
-    role: Annotated[str | None, typer.Option(help="Only candidates written in this role: propose or mutate.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Only candidates of this role: propose, mutate, polish, repeat or seed.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="Only candidates of this policy.")] = None,
     target: Annotated[
         str | None, typer.Option(help="Only candidates that meet this target; 'any' means at least one.")

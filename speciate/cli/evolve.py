@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
@@ -124,6 +125,13 @@ def evolve_command(
     tracker = load_tracker(log)
     scoring = output.console(stderr=True).status("Scoring the seed program …")
 
+    def announce(limit_s: float) -> None:
+        text = f"Scoring the seed program, up to {limit_s:g} s, more while this machine is busy …"
+        if scoring.console.is_terminal:
+            scoring.update(text)
+        else:
+            output.print_note(text)
+
     def confirm(estimate: RunEstimate) -> None:
         scoring.stop()
         confirm_estimate(estimate, yes=yes)
@@ -142,42 +150,49 @@ def evolve_command(
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
         anew=new,
+        announce=announce,
         confirm=confirm if estimate else None,
     )
     flags = global_options()
     settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
-    with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
-        scoring.stop()
-        if output.wants_json():
-            output.print_json(evolution.run.record)
-        else:
-            _introduce(evolution, dashboard=dashboard)
-        try:
+    evolution = None
+    try:
+        with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
+            scoring.stop()
+            if output.wants_json():
+                output.print_json(evolution.run.record)
+            else:
+                _introduce(evolution, dashboard=dashboard, at_random=not (model or agent or policy))
             code = watch_run(evolution.client, evolution.run, out, write=not no_out, tracker=tracker)
-        except KeyboardInterrupt:
-            if evolution.client.in_process:
-                output.print_note("The same command continues the run, too.")
-            raise
-        if not (no_out or (output.wants_json() and out is None)):
-            _write_front(evolution, out, evaluator)
+            if not (no_out or (output.wants_json() and out is None)):
+                _write_front(evolution, out, program if evaluator is not None else None)
+    except KeyboardInterrupt:
+        if evolution is None:
+            output.print_note("No run was started: the seed program was not scored yet.")
+        elif evolution.client.in_process:
+            output.print_note("The same command continues the run, too.")
+        raise
     raise typer.Exit(ExitCode.OK if code is ExitCode.NOT_UNLOCKED and not target else code)
 
 
-def _introduce(evolution: Evolution, *, dashboard: bool) -> None:
+def _introduce(evolution: Evolution, *, dashboard: bool, at_random: bool) -> None:
     problem = evolution.problem
     for note in problem.notes:
         output.print_note(f"note: {note}")
     if seed := problem.seed:
         shown = (f"{each.directed} {output.format_number(seed[each.name])}" for each in problem.problem.space.selected)
-        output.print_line(f"seed program: {', '.join(shown)}")
+        mean = ", mean of its evaluations" if problem.problem.stochastic else ""
+        output.print_line(f"seed program{mean}: {', '.join(shown)}")
+    if at_random:
+        output.print_line("No model: programs are changed at random. Pass --model or --agent for one that reads them.")
     if evolution.continues:
         output.print_line("Continues the paused run of the same inputs; --new starts anew.")
     if dashboard:
         output.print_line(f"Dashboard: {evolution.run.url}")
 
 
-def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None) -> None:
-    """Write the trade-offs beside the best program, and say how to go on from it."""
+def _write_front(evolution: Evolution, out: Path | None, program: str | None) -> None:
+    """Write the trade-offs beside the best program, and say how to go on from it in place of ``program``."""
     run = evolution.run
     if run.record.best is None:
         return
@@ -191,6 +206,10 @@ def _write_front(evolution: Evolution, out: Path | None, evaluator: Path | None)
         return
     if len(ranked) > 1:
         output.print_line(f"{output.pluralize(len(ranked), 'trade-off')} in {folder / 'front'}")
-    if evaluator is not None and len(best.files) == 1:
-        command = join(["speciate", "evolve", str(folder / next(iter(best.files))), str(evaluator)])
-        output.print_note(f"Go on from it with: {command}")
+    if program in sys.argv and len(best.files) == 1 and run.record.state.ended:
+        words = iter(sys.argv[1:])
+        # The directory of --out is taken, and the next run is another one anyway.
+        kept = [word for word in words if word not in ("--new", "--out") or (word == "--out" and not next(words))]
+        kept = [word for word in kept if not word.startswith("--out=")]
+        kept[kept.index(program)] = str(folder / next(iter(best.files)))
+        output.print_note(f"Go on from it with: {join(['speciate', *kept])}")

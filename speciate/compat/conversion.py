@@ -118,7 +118,10 @@ def convert(
             " does. If one of them is a loss, pass --minimize NAME or --maximize NAME for each objective"
         )
     files = draft.texts(rewards)
-    return Converted(problem_of(files), files, dict(seed), artifacts, tuple(remarks), draft.left_out)
+    problem = problem_of(files)
+    met = problem.targets_met([seed[name] for name in problem.space.names])
+    remarks += [f"the seed program already meets {t.rule}" for i, t in enumerate(problem.targets) if met >> i & 1]
+    return Converted(problem, files, dict(seed), artifacts, tuple(remarks), draft.left_out)
 
 
 def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Target]:

@@ -49,6 +49,8 @@ class Task:
     """Registered policies; without any policy, programs change at random."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``RunSpec``, among them ``budget``."""
+    announce: Callable[[float], None] | None = None
+    """Receives the wall limit in seconds before an evaluator scores the seed program."""
     confirm: Callable[[RunEstimate], None] | None = None
     """Receives an estimate before a new run starts, which then keeps it; raises if none is to start."""
     anew: bool = False
@@ -102,6 +104,8 @@ def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
     from speciate.compat.inline import inline_problem
 
     def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+        if task.announce is not None and 0 in seeds:
+            task.announce(problem.limits.wall_s)
         return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
     return inline_problem(task.program, task.evaluator, score=score, **task.problem)

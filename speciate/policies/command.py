@@ -204,7 +204,7 @@ class CommandPolicy:
         limited, logged_out = _LIMITED.search(said), _LOGGED_OUT.search(said)
         if not process.exceeded and (limited or logged_out):  # other requests will fail, too
             remedy = "Wait until the limit is lifted, then resume the run; fewer lanes or a lower concurrency help."
-            log_in = f"Log in with {self._command[0]} as the user of the workers, then resume the run."
+            log_in = f"Log in with {self._command[0]} as the user who runs it, then resume the run."
             error = self._unavailable(said, remedy if limited else log_in)
             error.spent = result.charge(self._policy.price)
             raise error

@@ -80,7 +80,7 @@ def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
                     break
                 paused = False
         return retry_unavailable(run.refresh)
-    output.print_line(f"{run.id}  {run.url}" if page else run.id)
+    output.print_line(f"run {run.id}  {run.url}" if page else f"run {run.id}")
     with output.live_status() as show_status:
         record = _watch(run, RunView(show_status), log)
     _print_outcome(record)
@@ -161,6 +161,10 @@ def _is_paused(run: RunHandle) -> bool:
 def _print_outcome(record: RunRecord) -> None:
     style = "red" if record.no_result else _STYLES.get(record.state, "")
     output.print_line(format_state(record.outcome, record.cause), style=style)
+    if record.reasons and record.state is RunState.COMPLETED and not record.no_result:
+        reason = max(record.reasons, key=record.reasons.__getitem__)
+        see = f"speciate candidates list {record.id} --status failed"
+        output.print_line(f"{record.failed:,} failed, {record.reasons[reason]:,} of them by {reason}: {see}")
     output.print_diagnosis(record)
     if record.estimate is not None:
         output.print_estimate(record.estimate, record.actual)
@@ -228,15 +232,15 @@ def status_line(run: RunRecord) -> str:
 
 
 def _confirmed(data: dict[str, Any]) -> str:
-    what = "unlocked" if data.get("unlock") else "reached"
+    unlocks = ", which unlocks the problem" if data.get("unlock") else ""
     evaluations = pluralize(data.get("evaluations", 0), "evaluation")
-    return f"{what} {data.get('target')} with candidate {data.get('candidate')} after {evaluations}"
+    return f"candidate {data.get('candidate')} meets {data.get('target')}{unlocks}: confirmed after {evaluations}"
 
 
 _EVENT_LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     EventKind.TARGET_CONFIRMED: _confirmed,
     EventKind.TARGET_REFUTED: lambda data: (
-        f"refuted {data.get('target')} of candidate {data.get('candidate')}: {data.get('detail')}"
+        f"candidate {data.get('candidate')} misses {data.get('target')} when evaluated again: {data.get('detail')}"
     ),
     EventKind.ALARM_RAISED: lambda data: f"alarm: {data.get('message')}",
     EventKind.ALARM_CLEARED: lambda _: "alarm cleared",

@@ -199,9 +199,15 @@ def test_two_commands_run_at_once(data_dir: Path, task: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_and_a_silent_server_lose_nothing(data_dir: Path, task: Path) -> None:
     (task / "file").write_text("")
-    process = command(data_dir, task, "initial_program.py", "evaluator.py", "-n", "5", "--out", "file/better")
-    _, notes = process.communicate(timeout=120)
+    options = ("-n", "5", "--target", "combined_score >= 0.6", "--out", "file/better", "--wall-s", "20")
+    process = command(data_dir, task, "initial_program.py", "evaluator.py", *options)
+    shown, notes = process.communicate(timeout=120)
     assert "file/better cannot be written" in notes
+    assert "up to 20 s" in notes
+    assert "note: the seed program already meets combined_score >= 0.6" in notes
+    again = "speciate evolve file/better/candidate.py evaluator.py -n 5 --target 'combined_score >= 0.6' --wall-s 20\n"
+    assert f"Go on from it with: {again}" in notes
+    assert "No model: programs are changed at random" in shown
     process = command(data_dir, task, "initial_program.py", "evaluator.py", "--model", "http://127.0.0.1:9/v1#m")
     _, notes = process.communicate(timeout=120)
     assert "127.0.0.1:9" in notes

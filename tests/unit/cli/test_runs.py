@@ -270,13 +270,14 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     outcome = cli("runs", "watch", RUN)
     assert outcome.code == ExitCode.OK
     assert outcome.lines == [
-        f"{RUN}  {service.url}/runs/{RUN}",
+        f"run {RUN}  {service.url}/runs/{RUN}",
         "running: 40 of 100 evaluations  1.5 s  1,600 a minute  about 0:00:02 left  4 failed, 2 duplicates",
         "best candidate 9: radius 1.5 (seed 1, 0.5 better)  after 40 evaluations",
-        "unlocked first with candidate 9 after 40 evaluations",
+        "candidate 9 meets first, which unlocks the problem: confirmed after 40 evaluations",
         "best candidate 9: radius 1.75 (seed 1, 0.75 better)  after 40 evaluations",
         "40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
         "completed: the budget is spent",
+        f"4 failed, 4 of them by exited: speciate candidates list {RUN} --status failed",
         "best        candidate 9",
         "rewards     radius 2.5 (seed 1, 1.5 better)",
         "meets       first",
@@ -297,7 +298,7 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
     first = event(2, "target.confirmed", target="first", candidate=1, evaluations=1, unlock=True)
     _watched(service, DONE, event(1), first, END)
     assert (
-        "unlocked first with candidate 1 after 1 evaluation"
+        "candidate 1 meets first, which unlocks the problem: confirmed after 1 evaluation"
         in cli("run", "packing", "-p", "m", "-b", 9, "--watch").lines
     )
     assert [pluralize(0, "run"), pluralize(1, "entry", "entries"), pluralize(1200, "entry", "entries")] == [
@@ -513,7 +514,7 @@ def test_watch_continues_if_the_run_has_resumed(cli: Cli, service: FakeService, 
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*events))
     outcome = cli("runs", "watch", RUN, *options)
     assert outcome.code == ExitCode.OK
-    assert "target.confirmed" in outcome.out if options else "unlocked first with candidate 9" in outcome.out
+    assert "target.confirmed" in outcome.out if options else "candidate 9 meets first" in outcome.out
 
 
 def _on_terminal(service: FakeService, *args: str, columns: int = 100) -> str:
@@ -545,7 +546,7 @@ def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
         "best candidate 9",
         "radius",
         "better",
-        "unlocked first with candidate 9",
+        "candidate 9 meets first",
     ):
         assert expected in text
     last = text.rpartition("40 of 100 evaluations")[2]
