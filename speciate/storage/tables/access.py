@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from speciate.storage.tables.columns import Id, Time, created, metadata
+from speciate.storage.tables.columns import Id, Time, created, metadata, optional, required
 
 # A quota that is NULL is unlimited.
 projects = sa.Table(
@@ -13,9 +13,7 @@ projects = sa.Table(
     sa.Column("id", Id, primary_key=True),
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("title", sa.Text, nullable=False, server_default=""),
-    sa.Column("concurrent_runs", sa.BigInteger),
-    sa.Column("evaluations_per_day", sa.BigInteger),
-    sa.Column("tokens_per_day", sa.BigInteger),
+    *optional(sa.BigInteger, "concurrent_runs evaluations_per_day tokens_per_day"),
     created(),
 )
 
@@ -25,15 +23,10 @@ tokens = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("prefix", sa.Text, nullable=False),
+    *required(sa.Text, "name prefix scope created_by"),
     sa.Column("hash", sa.LargeBinary, nullable=False),
-    sa.Column("scope", sa.Text, nullable=False),
-    sa.Column("created_by", sa.Text, nullable=False),
     created(),
-    sa.Column("expires_at", Time),
-    sa.Column("last_used_at", Time),
-    sa.Column("revoked_at", Time),
+    *optional(Time, "expires_at last_used_at revoked_at"),
 )
 
 # Dashboard sessions. Those of the operator have no token; their proof binds them to SPECIATE_TOKEN.

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Id, created, hidden, metadata, project
+from speciate.storage.tables.columns import Id, created, hidden, metadata, project, required
 
 problems = sa.Table(
     "problems",
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("slug", sa.Text, nullable=False),
+    *required(sa.Text, "slug digest evaluator_digest"),
     sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("evaluator_digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     created(),
     *hidden(),
@@ -26,8 +24,7 @@ problem_sets = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("slug", sa.Text, nullable=False),
-    sa.Column("title", sa.Text, nullable=False),
+    *required(sa.Text, "slug title"),
     created(),
 )
 
@@ -44,9 +41,8 @@ policies = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("slug", sa.Text, nullable=False),
+    *required(sa.Text, "slug digest"),
     sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     created(),
     *hidden(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -18,6 +18,14 @@ NOW = sa.text("now()")
 
 DEFAULT_PROJECT_ID: Final = UUID(int=0)
 """Project of rows stored without one."""
+
+
+def required(kind: Any, names: str, *, default: str | None = None) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False, server_default=default) for name in names.split()]
+
+
+def optional(kind: Any, names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind) for name in names.split()]
 
 
 def created() -> sa.Column[object]:

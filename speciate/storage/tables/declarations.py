@@ -5,17 +5,15 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Id, Time, created, metadata, project
+from speciate.storage.tables.columns import Id, Time, created, metadata, project, required
 
 tournaments = sa.Table(
     "tournaments",
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("slug", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    *required(sa.Text, "slug digest state"),
     sa.Column("declaration", pg.JSONB, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     created(),
@@ -27,10 +25,8 @@ campaigns = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
-    sa.Column("slug", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    *required(sa.Text, "slug digest state"),
     sa.Column("declaration", pg.JSON, nullable=False),  # JSON keeps the order of an ensemble
-    sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     created(),
     sa.Column("finished_at", Time),

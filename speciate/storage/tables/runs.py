@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Id, Ints, created, hidden, metadata, project
+from speciate.storage.tables.columns import Id, Ints, created, hidden, metadata, project, required
 
 runs = sa.Table(
     "runs",
@@ -23,9 +23,8 @@ runs = sa.Table(
     # False if a tournament or campaign started the run and counts towards the quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
     # Labels; only they and the visibility change.
-    sa.Column("name", sa.Text, nullable=False, server_default=""),
+    *required(sa.Text, "name note", default=""),
     sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
-    sa.Column("note", sa.Text, nullable=False, server_default=""),
     created(),
     *hidden(),
 )
@@ -36,12 +35,9 @@ asks = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    sa.Column("role", sa.Text, nullable=False),
+    *required(sa.Text, "role system user"),
     sa.Column("island", sa.Integer, nullable=False),
-    sa.Column("parents", Ints, nullable=False),
-    sa.Column("inspirations", Ints, nullable=False),
-    sa.Column("system", sa.Text, nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
+    *required(Ints, "parents inspirations"),
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("advice", sa.BigInteger),
     created(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import NOW, Id, Time, created, metadata
+from speciate.storage.tables.columns import NOW, Id, Time, created, metadata, optional, required
 
 # Receivers of a project's events. The secret that signs deliveries is sealed with SPECIATE_SECRET_KEY.
 webhooks = sa.Table(
@@ -13,10 +13,8 @@ webhooks = sa.Table(
     metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False),
-    sa.Column("url", sa.Text, nullable=False),
+    *required(sa.Text, "url description sealed"),
     sa.Column("events", pg.ARRAY(sa.Text), nullable=False),
-    sa.Column("description", sa.Text, nullable=False),
-    sa.Column("sealed", sa.Text, nullable=False),
     created(),
 )
 
@@ -32,8 +30,7 @@ webhook_deliveries = sa.Table(
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     created(),
     sa.Column("due_at", Time, nullable=False, server_default=NOW),
-    sa.Column("lease_until", Time),
-    sa.Column("ended_at", Time),
+    *optional(Time, "lease_until ended_at"),
     sa.Column("status", sa.Integer),
     sa.Column("error", sa.Text),
 )
