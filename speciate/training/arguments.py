@@ -41,7 +41,8 @@ def trl_arguments(
     longest += _BETWEEN * (parts - 1)
     local = config.batch // processes
     micro = min(config.micro_batch or _at_once(config, local, longest * token_bytes, cpu=cpu, shared=shared), local)
-    pass_bytes = micro * (config.max_prompt_tokens + longest) * token_bytes
+    prompts = micro // config.group if shared else micro
+    pass_bytes = (prompts * config.max_prompt_tokens + micro * longest) * token_bytes
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,

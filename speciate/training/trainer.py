@@ -58,6 +58,8 @@ _log = logging.getLogger(__name__)
 
 _PROBES: Final = 4
 """Prompts by which an endpoint is verified."""
+_CHECKED: Final = 4
+"""Prompts by which the generator is compared with its model on a GPU."""
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
@@ -239,9 +241,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         if self._generator is None:
             model, device = self.accelerator.unwrap_model(self.model), self.accelerator.device
             self._generator = Generator(model, device, bfloat16=self.args.bf16)
-            if device.type == "cuda" and not self._generator.agrees(
-                self.model, prompt_ids[:: self.num_generations][:4]
-            ):
+            prompts = prompt_ids[:: self.num_generations][:_CHECKED]
+            if device.type == "cuda" and not self._generator.agrees(self.model, prompts):
                 _log.warning("the generator's tokens are not those of the model: transformers writes the rollouts")
                 self._generates, self._generator = False, None
                 return None
