@@ -82,24 +82,25 @@ def start(change: RunChange, context: RunContext) -> None:
 
 
 def _begin(change: RunChange, context: RunContext) -> None:
-    """Evaluate the seed programs, unless one is scored, and start all lanes otherwise.
+    """Evaluate the seed programs unless a program is scored, and start all lanes otherwise.
 
     Seed programs are spread over the islands, from which the strategy lets them migrate.
     """
     progress = change.progress
-    unscored = progress.batches <= 1 and not progress.evaluated
-    seeds = context.seed_programs[: progress.evaluations_left(context.spec.budget)] if unscored else ()
+    left = progress.evaluations_left(context.spec.budget)
+    # Hints and proposals from outside also take batch ordinals, so these do not tell whether a seed is scored.
+    seeds = () if progress.evaluated else context.seed_programs[:left]
     if seeds:
         islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
         proposals = [
             Proposal(seed.program, seed.digest, PolicyRole.SEED, island=i % islands, origin=seed.origin)
             for i, seed in enumerate(seeds)
         ]
-        left = progress.evaluations_left(context.spec.budget)
         if context.repeats and (left is None or left >= LEAST_BUDGET):
             proposals += [replace(proposals[0], role=PolicyRole.REPEAT) for _ in range(SEED_TRIALS - 1)]
-        add_evaluate(change, 0, 0, _numbered_trials(progress, proposals))
-        progress.batches = 1
+        proposals = _numbered_trials(progress, proposals[:left])
+        add_evaluate(change, 0, 0, proposals)
+        progress.batches = max(progress.batches, 1)
         progress.reserved_evaluations += len(proposals)
     else:
         continue_lanes(change, context, *open_lanes(context, progress.evaluations))

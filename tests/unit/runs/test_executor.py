@@ -19,6 +19,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
+from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import ClaimState, Target
 from speciate.domain.values import storable
 from speciate.policies import build_client
@@ -28,6 +29,7 @@ from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.payloads import confirm_payload, read_confirmations
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from tests.support.memory_store import MemoryWorkStore
@@ -249,7 +251,8 @@ class BrokenEvaluator(ToyEvaluator):
         return super()._one(program)
 
 
-def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_after_the_resume() -> None:
+@pytest.mark.parametrize("hinted", [False, True])
+def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_after_the_resume(*, hinted: bool) -> None:
     s = session(toy_spec(40))
     s.evaluator = BrokenEvaluator(lambda _: True)
     s.go()
@@ -257,6 +260,8 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     assert (run.progress.state, run.progress.evaluations, run.progress.live) == (RunState.PAUSED, 1, 0)
     assert run.progress.diagnosis["candidate"] == 1
     assert "No module named 'scipy'" in str(run.progress.reason)
+    if hinted:
+        s.store.move(s.context.run_id, lambda change: ledger.apply_advice(change, s.context, "Raise x.", "user"))
     s.evaluator = ToyEvaluator()
     s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
@@ -264,6 +269,17 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     seeds = [(n, c.duplicate_of) for n, c in run.candidates.items() if c.proposal.role == "seed"]
     assert seeds == [(1, None), (2, None)]
     assert run.candidates[2].evaluation.rewards == (1.0, 9.0)
+
+
+@pytest.mark.parametrize(("seeds", "budget", "reserved"), [(1, 11, 1), (1, 12, 3), (11, 12, 12), (12, 12, 12)])
+def test_further_evaluations_of_a_noisy_seed_stay_within_the_budget(seeds: int, budget: int, reserved: int) -> None:
+    noisy = toy_problem().model_copy(update={"stochastic": True})
+    programs = tuple(SeedProgram(f"x = {x}\ny = 9\n") for x in range(seeds))
+    context = replace(session(toy_spec(budget), noisy).context, seeds=programs)
+    change = RunChange(RunProgress())
+    ledger.start(change, context)
+    (unit,) = change.works
+    assert (unit.reserved_evaluations, change.progress.reserved_evaluations) == (reserved, reserved)
 
 
 def test_an_evaluator_that_scores_nothing_but_the_seed_pauses_the_run_and_it_replays() -> None:
