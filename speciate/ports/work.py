@@ -185,6 +185,15 @@ class RunContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a run is."""
+
+    seed: int | None  # number of the first seed program with rewards, or None
+    best: int | None  # number of the best feasible candidate, or None
+    evaluations_left: int | None  # evaluations that may still be reserved, or None without a limit
+
+
+@dataclass(frozen=True, slots=True)
 class LearnedVersion:
     """The version of a run's policy in use."""
 
@@ -358,16 +367,22 @@ class WorkStore(Protocol):
         """Return the archive of an island."""
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
-        """Return ``(number, first parent or 0, raw rewards or None)`` of every candidate, ascending by number."""
+        """Return ``(number, first parent or 0, raw rewards or None)`` of all candidates, ascending by number.
+
+        Those that evaluate a program again are left out.
+        """
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
 
     def latest(self, run_id: UUID, most: int) -> Sequence[Individual]:
-        """Return the latest candidates, at most ``most``, newest first, without programs and artifacts."""
+        """Return the latest candidates, at most ``most``, newest first, without programs and artifacts.
 
-    def standing(self, run_id: UUID) -> tuple[int | None, int]:
-        """Return the number of the best feasible candidate, or None, and the evaluations spent."""
+        Those that evaluate a program again are left out.
+        """
+
+    def standing(self, run_id: UUID) -> Standing:
+        """Return how far a run is."""
 
     def completions(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
         """Return the completions that gave one candidate, by its number; others are left out."""
@@ -444,7 +459,7 @@ class WorkStore(Protocol):
 
 
 class CommitListener(Protocol):
-    """Publishes commits: sends queue messages, updates the archive cache and wakes event streams.
+    """Publishes commits: sends queue messages and wakes event streams.
 
     Publishing may fail or get lost at any time without harm: PostgreSQL is the source of truth, and the reconciler
     sends messages again.

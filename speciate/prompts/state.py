@@ -49,7 +49,7 @@ class SearchState:
     seed: Individual | None = None
     """The first seed program."""
     left: int | None = None
-    """Evaluations left of the budget; None without a limit."""
+    """Evaluations left besides those in flight; None without a limit."""
     attempts: tuple[Attempt, ...] = ()
     """The latest candidates, newest first."""
     causes: tuple[str, ...] = ()

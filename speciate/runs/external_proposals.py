@@ -42,7 +42,6 @@ from speciate.schema.proposals import (
 from speciate.search.archive import draw_diverse, pool_of
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
-from speciate.search.targets import select_parents
 
 _NO_PROMPT = Prompt("", "")
 _SENT = "external"
@@ -86,10 +85,10 @@ def plan_asks(
     prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
     requested = _selection(context, work, parents) if parents else None
-    best, _ = work.standing(context.run_id)
+    best = population.standing.best
     selections = []
     for rng in rngs:
-        selection = requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
+        selection = requested or prompter.select(rng)
         if selection.role is PolicyRole.POLISH:
             selection = replace(selection, role=PolicyRole.MUTATE)
         if strategy.changes_programs and selection.role is PolicyRole.PROPOSE and best is not None:

@@ -20,7 +20,12 @@ _ODDS: Final = 0.5
 
 
 class RecentFailures:
-    """The failures among the latest candidates, as one batch sees them: ``causes`` are the most frequent ones."""
+    """The failures among the latest candidates, as one batch sees them.
+
+    Attributes:
+        numbers: The latest candidates but seed programs, newest first.
+        causes: The most frequent causes of failures.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,7 @@ class RecentFailures:
         policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
         reads = any(policy.reads_prompts for policy in policies)
         latest = [each for each in population.latest() if each.role is not PolicyRole.POLISH] if reads else []
-        self.numbers = [each.number for each in latest]
+        self.numbers = [each.number for each in latest if each.role is not PolicyRole.SEED]
 
         def program_of(i: int) -> str:
             number = latest[i].number

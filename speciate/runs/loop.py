@@ -11,8 +11,8 @@ A run has ``RunSpec.lanes`` lanes. Each is a chain of work units, and every func
 
 A ``generate`` unit is followed by the ``evaluate`` unit of its proposals, and this one by a ``confirm`` unit for each
 candidate that met a target first, or by the next ``generate`` unit of the lane. A run starts with the ``evaluate`` unit
-of its seed programs. Which unit follows is decided within the commit: ``runs.lanes`` applies the budget, and
-``runs.stopping`` decides whether the run ends, pauses or raises its alarm.
+of its seed programs, or with all lanes if it has none. Which unit follows is decided within the commit: ``runs.lanes``
+applies the budget, and ``runs.stopping`` decides whether the run ends, pauses or raises its alarm.
 
 Every unit ends with one transaction of the ``WorkStore``. It records the results, the counters, the archive, the events
 and the units that follow, together or not at all. It is fenced by the token of the lease: a worker that lost its lease
@@ -42,7 +42,7 @@ from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import again
 from speciate.search.strategies import build_strategy
-from speciate.search.targets import place_candidates, select_parents
+from speciate.search.targets import place_candidates
 
 
 def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
@@ -66,8 +66,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         if context.repeats and (selection := again(strategy, population, repeating)) is not None:
             repeated.append((selection, answers))
             continue
-        selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
-        population.taken += selection.parents
+        selection = prompter.select(rng)
         population.polishing += answers * (selection.role is PolicyRole.POLISH)
         selections.append((selection, answers))
 

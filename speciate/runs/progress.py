@@ -38,7 +38,7 @@ class RunProgress(RunCounters):
     granted: int | None = None  # evaluations that a campaign has granted so far; None allows the whole budget
     numbers: int = 0  # candidate numbers assigned
     batches: int = 0  # batch ordinals assigned
-    live: int = 0  # work units that are ready or leased
+    live: int = 0  # work units that are ready, leased or parked
     failures: dict[str, int] = Field(default_factory=dict)  # failed candidates by kind
     reasons: dict[str, int] = Field(default_factory=dict)  # failed candidates by reason
     # Number of the best feasible candidate by ``Ranking.merit``, or None before the first.

@@ -24,8 +24,9 @@ from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.failures import RecentFailures
 from speciate.runs.guidance import Adviser, latest_of
 from speciate.runs.relatives import Relatives
-from speciate.runs.stored_population import SEED_NUMBER
-from speciate.search.strategy import PopulationView, Selection, Strategy
+from speciate.runs.stored_population import StoredPopulation
+from speciate.search.strategy import Selection, Strategy
+from speciate.search.targets import select_parents
 
 REPEATING: Final = 1
 """Stream of random numbers that decide which programs with noisy rewards are evaluated again."""
@@ -58,7 +59,6 @@ class Prompter:
     """Builds the prompts of one batch, for the run's policies and for proposers outside the service.
 
     Attributes:
-        failures: The latest failures, which prompts name and some ask to repair.
         adviser: Draws the advice in prompts.
     """
 
@@ -67,7 +67,7 @@ class Prompter:
         context: RunContext,
         work: WorkStore,
         strategy: Strategy,
-        population: PopulationView,
+        population: StoredPopulation,
         *,
         hinted: bool,
         readers: Sequence[Policy] | None = None,
@@ -77,11 +77,19 @@ class Prompter:
             readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
         self._context = context
         self._work = work
-        self.failures = RecentFailures(context, work, population, strategy, readers)
+        self._strategy = strategy
+        self._population = population
+        self._failures = RecentFailures(context, work, population, strategy, readers)
         # Answers to a strategy that samples independently must not depend on earlier ones.
         self._tells = strategy.changes_programs
-        self._failed = SearchState(causes=self.failures.causes)
+        self._failed = SearchState(causes=self._failures.causes)
         self.adviser = Adviser(context, work, population, strategy.islands, hinted=hinted)
+
+    def select(self, rng: np.random.Generator) -> Selection:
+        """Select the programs of the batch's next prompt: those of the strategy, or at times one to repair."""
+        selection = self._failures.or_repair(select_parents(self._strategy, self._population, rng), rng)
+        self._population.taken += selection.parents
+        return selection
 
     def members(self, selections: Sequence[Selection]) -> dict[int, Individual]:
         """Return all programs that the prompts of selections show, by number."""
@@ -117,21 +125,20 @@ class Prompter:
         """What the run has found so far; read once, so that a batch sees one state."""
         if not self._tells:
             return self._failed
-        run_id, budget, seeds = self._context.run_id, self._context.spec.budget, len(self._context.seed_programs)
-        best, spent = self._work.standing(run_id)
-        tried = [number for number in self.failures.numbers if number > seeds][:_ATTEMPTS]
-        members = self._work.members(run_id, [*tried, SEED_NUMBER, *([] if best is None else [best])])
+        run_id, tried = self._context.run_id, self._failures.numbers[:_ATTEMPTS]
+        best, seed = self._population.standing.best, self._population.seed_number
+        members = self._work.members(run_id, [*tried, *(number for number in (best, seed) if number is not None)])
         parents = self._work.members(run_id, [number for each in tried for number in members[each].parents[:1]])
         completions = self._work.completions(run_id, tried)
         return SearchState(
             best=None if best is None else members.get(best),
-            seed=members.get(SEED_NUMBER) if seeds else None,
-            left=None if budget.evaluations is None else budget.evaluations - spent,
+            seed=None if seed is None else members.get(seed),
+            left=self._population.standing.evaluations_left,
             attempts=tuple(
                 Attempt(members[n], next(iter(_present(parents, members[n].parents[:1])), None), completions.get(n, ""))
                 for n in tried
             ),
-            causes=self.failures.causes,
+            causes=self._failures.causes,
         )
 
 

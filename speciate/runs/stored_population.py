@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
-from speciate.ports.work import RunContext, WorkStore
+from speciate.ports.work import RunContext, Standing, WorkStore
 from speciate.runs.progress import ALARM_WINDOW
 from speciate.search.strategy import EliteTable, Family
 
@@ -25,7 +26,6 @@ class StoredPopulation:
         self.problem = context.problem
         self.seed = context.spec.seed
         self.batch = batch
-        self.seed_number = SEED_NUMBER if context.seed_programs else None
         self.taken: list[int] = []
         self.polishing = 0  # candidates that this batch polishes, so far
         self._store = store
@@ -34,10 +34,18 @@ class StoredPopulation:
         self._family: Family | None = None
         self._latest: Sequence[Individual] | None = None
 
+    @cached_property
+    def standing(self) -> Standing:
+        return self._store.standing(self._context.run_id)
+
+    @property
+    def seed_number(self) -> int | None:
+        return (self.standing.seed or 1) if self._context.seed_programs else None
+
     @property
     def seed_rewards(self) -> Sequence[float] | None:
-        members = self._store.members(self._context.run_id, [SEED_NUMBER])
-        return members[SEED_NUMBER].rewards if self._context.seed_programs and members else None
+        number = self.standing.seed
+        return None if number is None else self._store.members(self._context.run_id, [number])[number].rewards
 
     @property
     def operators(self) -> Mapping[PolicyRole, float]:
@@ -66,7 +74,3 @@ class StoredPopulation:
             dimensions = len(self.problem.objectives)
             self._family = Family.of(rows, dimensions, self._context.spec.samples_per_prompt)
         return self._family
-
-
-SEED_NUMBER = 1
-"""Candidate number of the first seed program."""

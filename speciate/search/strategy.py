@@ -104,8 +104,6 @@ class PopulationView(Protocol):
     """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""
     batch: int
     """Number of the current batch, from 0: the clock of the search."""
-    seed_number: int | None
-    """Number of the first seed program's candidate, or None without a seed program."""
     taken: list[int]
     """Numbers of the parents that this batch has selected so far."""
 
@@ -117,8 +115,12 @@ class PopulationView(Protocol):
         """
 
     @property
+    def seed_number(self) -> int | None:
+        """Number of the first seed program with rewards, 1 if all failed, or None without a seed program."""
+
+    @property
     def seed_rewards(self) -> Sequence[float] | None:
-        """Raw rewards of the first seed program, shape (d,); None without a seed program, or if it failed."""
+        """Raw rewards of the first seed program with rewards, shape (d,); None if there is none."""
 
     def elites(self, island: int) -> EliteTable: ...
 

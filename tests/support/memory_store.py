@@ -34,6 +34,7 @@ from speciate.ports.work import (
     ProposedBatch,
     ReconcileReport,
     RunContext,
+    Standing,
     StoredGroup,
     WorkKind,
     WorkRef,
@@ -134,9 +135,11 @@ class MemoryWorkStore:
         candidates = _selected(self._run(run_id))
         return [candidates[number].individual for number in heapq.nlargest(most, candidates)]
 
-    def standing(self, run_id: UUID) -> tuple[int | None, int]:
-        progress = self._run(run_id).progress
-        return progress.best_number, progress.evaluations
+    def standing(self, run_id: UUID) -> Standing:
+        run = self._run(run_id)
+        seeds = [n for n, c in run.candidates.items() if c.proposal.role is PolicyRole.SEED and c.evaluation.rewards]
+        left = run.progress.evaluations_left(run.context.spec.budget)
+        return Standing(min(seeds, default=None), run.progress.best_number, left)
 
     def completions(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
         run = self._run(run_id)

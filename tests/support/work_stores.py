@@ -25,6 +25,7 @@ from speciate.ports.work import (
     EvaluatedBatch,
     Lease,
     ProposedBatch,
+    Standing,
     WorkKind,
     WorkRef,
     WorkStore,
@@ -280,6 +281,7 @@ class WorkStoreConformance:
         commit = self._waiting()
         progress = self.harness.progress(commit.run_id)
         assert (commit.dispatch, progress.evaluations, progress.live, progress.granted) == ((), 3, 0, 3)
+        assert self.harness.work.standing(commit.run_id).evaluations_left == 0
         assert (progress.state, progress.reason) == (RunState.PAUSED, WAITS_FOR_GRANT)
         assert self.harness.grant(commit.run_id, 3).dispatch == ()
         lease = self._claim(self._only(self.harness.grant(commit.run_id, 5)))
@@ -491,7 +493,7 @@ class WorkStoreConformance:
         commit = self._begin()
         run, work = commit.run_id, self.harness.work
         assert work.carried(run) is None
-        assert work.standing(run) == (None, 0)
+        assert work.standing(run) == Standing(None, None, 39)
         lease = self._claim(self._only(commit))
         commit = work.commit_evaluations(lease, _with_output(self._scored(lease), "[1]", None)) or commit
         assert work.carried(run) == CarriedOutput(1, "[1]")
@@ -500,7 +502,7 @@ class WorkStoreConformance:
         lease = self._claim(self._only(commit))
         work.commit_evaluations(lease, _with_output(self._scored(lease), "[7]", 1))
         assert work.carried(run) == CarriedOutput(2, "[7]")
-        assert work.standing(run) == (2, 3)
+        assert work.standing(run) == Standing(1, 2, 37)
         assert work.carried(run, 3) == work.carried(run, 2) == CarriedOutput(1, "[1]")
         duplicates = work.duplicates(run, [text_digest("x = 7\ny = 3\n")])
         assert [found.evaluation.carried_from for found in duplicates.values()] == [1]
@@ -722,9 +724,17 @@ class WorkStoreConformance:
         assert self.harness.work.duplicates(commit.run_id, [text_digest("x = 1\ny = 9\n")]) == {}
         commit = self.harness.resume(commit.run_id)
         assert self._kind(commit) is WorkKind.EVALUATE
+        assert self.harness.work.standing(commit.run_id).seed is None
         commit = self._evaluate(self._only(commit))
         assert self._kind(commit) is WorkKind.GENERATE
         assert [number for number, _, _ in self.harness.candidates(commit.run_id)] == [1, 2]
+        commit = self._evaluate(self._only(self._generate(self._only(commit), "x = 2\ny = 9\n")))
+        assert self.harness.work.standing(commit.run_id).seed == 2
+
+    def test_without_a_scored_seed_program_no_other_candidate_stands_for_it(self) -> None:
+        commit = self._fail(self._only(self._begin()), CRASHED)
+        commit = self._evaluate(self._only(self._generate(self._only(commit), "x = 2\ny = 9\n")))
+        assert self.harness.work.standing(commit.run_id).seed is None
 
     def test_a_seed_that_fails_by_itself_does_not_pause_the_run(self) -> None:
         commit = self._fail(self._only(self._begin()), CRASHED)

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.budget import Budget
 from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal
 from speciate.domain.problem import OUTPUT
-from speciate.ports.work import CarriedOutput
+from speciate.ports.work import CarriedOutput, Standing
+from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Placement
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
@@ -60,10 +62,13 @@ def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Individua
     return [read_individual(row) for row in connection.execute(SQL.latest, {"id": run_id, "most": most})]
 
 
-def standing(connection: sa.Connection, run_id: UUID) -> tuple[int | None, int]:
-    """Return the number of the best candidate, and the evaluations spent."""
+def standing(connection: sa.Connection, run_id: UUID, budget: Budget) -> Standing:
+    """Return how far a run with a budget is."""
     row = connection.execute(SQL.standing, {"id": run_id}).one()
-    return row.best_number, row.evaluations
+    progress = RunProgress(
+        evaluations=row.evaluations, reserved_evaluations=row.reserved_evaluations, granted=row.granted
+    )
+    return Standing(row.seed, row.best_number, progress.evaluations_left(budget))
 
 
 def completions(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:

@@ -13,8 +13,12 @@ ORDER BY number
 SELECT {result}, '' AS program FROM candidates WHERE run_id = :id AND role <> 'repeat'
 ORDER BY number DESC LIMIT :most
 
--- standing: Number of the best candidate, and the evaluations spent.
-SELECT best_number, evaluations FROM run_progress WHERE run_id = :id
+-- standing: Counters of evaluations, the best candidate, and the first seed program with rewards.
+-- Seed programs are evaluated again only while nothing has rewards, so no other candidate has them before the seed.
+SELECT evaluations, reserved_evaluations, granted, best_number, (
+  SELECT CASE WHEN role = 'seed' THEN number END FROM candidates
+  WHERE run_id = :id AND rewards IS NOT NULL AND role <> 'repeat' ORDER BY number LIMIT 1) AS seed
+FROM run_progress WHERE run_id = :id
 
 -- completions: Completions that gave one candidate.
 SELECT c.number, r.completion FROM candidates c JOIN rollouts r ON r.id = c.rollout_id

@@ -28,9 +28,11 @@ from speciate.ports.work import POLISHER, RunContext
 from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.external_proposals import plan_asks
 from speciate.runs.payloads import confirm_payload, read_confirmations
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
+from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import STRATEGIES
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
@@ -269,6 +271,20 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     seeds = [(n, c.duplicate_of) for n, c in run.candidates.items() if c.proposal.role == "seed"]
     assert seeds == [(1, None), (2, None)]
     assert run.candidates[2].evaluation.rewards == (1.0, 9.0)
+
+
+def test_prompts_show_the_seed_program_that_was_scored() -> None:
+    s = session(toy_spec(2))
+    s.evaluator = BrokenEvaluator(lambda _: True)
+    s.go()
+    s.evaluator = ToyEvaluator()
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
+    s.go()
+    external = Policy(slug="external", kind="external")
+    (ask,) = plan_asks(s.context, s.store, external, [uuid4()], batch=1, hinted=False)
+    assert "Seed: program 2" in ask.shown.prompt.user
+    assert "#2 " not in ask.shown.prompt.user  # it is no attempt
+    assert StoredPopulation(s.store, s.context, 1).seed_rewards == (1.0, 9.0)
 
 
 @pytest.mark.parametrize(("seeds", "budget", "reserved"), [(1, 11, 1), (1, 12, 3), (11, 12, 12), (12, 12, 12)])
