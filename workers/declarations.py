@@ -13,6 +13,7 @@ from speciate.domain.run import RunState
 from speciate.schema.declarations import DeclarationRecord
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
+from workers.guard import guarded
 
 WAITS_FOR_QUOTA: Final = "waits for other runs of the project to end: its quota allows no more active runs"
 """Reason of a running declaration that may not start a run."""
@@ -26,19 +27,20 @@ def reconcile_pending(
     """Reconcile every pending declaration of a store once, each in its project; return them.
 
     ``reconcile`` does what a declaration needs, in steps that may be interrupted and repeated. If it fails, because a
-    run cannot start or continue, the declaration pauses.
+    run cannot start or continue, the declaration pauses. One that cannot be read is left to a later pass.
     """
     pending = store.pending()
     for declared_id in pending:
-        try:
-            reconcile(stores.within(store.project_of(declared_id), own=False), declared_id)
-        except UnavailableError:
-            raise
-        except SpeciateError as error:
-            _log.warning("%s %s is paused: %s", store.kind, declared_id, error)
-            if store.get(declared_id).state is DeclarationState.RUNNING:
-                reason = f"a run cannot start or continue: {error}"
-                store.move(declared_id, DeclarationState.PAUSED, reason, fault=True)
+        with guarded(f"{store.kind} {declared_id}"):
+            try:
+                reconcile(stores.within(store.project_of(declared_id), own=False), declared_id)
+            except UnavailableError:
+                raise
+            except SpeciateError as error:
+                _log.warning("%s %s is paused: %s", store.kind, declared_id, error)
+                if store.get(declared_id).state is DeclarationState.RUNNING:
+                    reason = f"a run cannot start or continue: {error}"
+                    store.move(declared_id, DeclarationState.PAUSED, reason, fault=True)
     return pending
 
 

@@ -30,6 +30,7 @@ from speciate.storage.work.reconciler import beat, exclude_downtime, report_stal
 from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import settings, stores, worker
+from workers.guard import guarded
 from workers.retention import RetentionJob
 from workers.tournaments import TournamentController
 
@@ -80,16 +81,22 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
 
 
 def _one_pass(stores: Stores, *, busy: bool) -> None:
+    config = settings()
     if busy:
-        recover(stores, lambda: worker().counters)
-        _tournaments.run(stores)
-        _campaigns.run(stores)
-    _report_stalls(stores)
-    _report_waiting(stores)
-    pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
-    _retention.run(
-        stores, settings().retain_days, settings().audit_days, settings().purge_days, open_environments(settings())
-    )
+        with guarded("recovery of runs"):
+            recover(stores, lambda: worker().counters)
+        with guarded("tournaments"):
+            _tournaments.run(stores)
+        with guarded("campaigns"):
+            _campaigns.run(stores)
+    with guarded("reports of stalled runs"):
+        _report_stalls(stores)
+    with guarded("reports of waiting runs"):
+        _report_waiting(stores)
+    with guarded("the check of the disk"):
+        pause_when_full(stores, config.data_dir, config.min_free_bytes)
+    with guarded("retention"):
+        _retention.run(stores, config.retain_days, config.audit_days, config.purge_days, open_environments(config))
 
 
 def recover(stores: Stores, counters: Callable[[], WorkerCounters], runs: Sequence[UUID] | None = None) -> None:

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, UnavailableError
 from speciate.domain.webhook import Webhook
 from speciate.storage.declarations.summaries import RunSummaries
 from tests.integration.service.conftest import Lab, refused
@@ -28,6 +29,7 @@ from tests.integration.service.tournament_lab import (
     rows_of,
 )
 from tests.support.runs import toy_policy, toy_problem
+from workers import reconciler
 from workers.tournaments import TournamentController
 from workers.webhooks import body_of
 
@@ -127,6 +129,42 @@ def test_controller_killed_at_any_step_reports_the_same(fair: Lab, monkeypatch: 
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
     assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
     assert report_of(fair) == undisturbed
+
+
+NEWER = """UPDATE tournaments SET declaration = declaration || '{"tomorrow": 1}' WHERE slug = 'first'"""
+UNKNOWN_ENTRANT = """UPDATE tournament_runs SET entrant = 'x' || ord FROM tournaments t
+    WHERE t.id = tournament_id AND slug = 'first'"""
+
+
+@pytest.mark.parametrize("harm", [NEWER, UNKNOWN_ENTRANT], ids=["newer", "unknown_entrant"])
+def test_a_broken_tournament_keeps_no_other_from_starting(fair: Lab, harm: str) -> None:
+    declare(fair)
+    declare(fair, slug="second")
+    with fair.stores.engine.begin() as connection:
+        connection.execute(text(harm))
+    TournamentController().run(fair.stores)
+    states = "SELECT slug, state, reason FROM tournaments ORDER BY slug"
+    assert rows_of(fair, states) == [("first", "running", None), ("second", "running", None)]
+    assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
+
+
+def test_a_failed_part_of_a_pass_holds_up_no_other_and_a_database_that_is_away_ends_it(
+    fair: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(fair)
+    errors = [OperationalError("SELECT 1", {}, Exception("gone")), UnavailableError("gone"), KeyError("broken")]
+
+    def fail(*_: object) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(reconciler, "recover", fail)
+    monkeypatch.setattr(reconciler._retention, "run", lambda *_: None)
+    for error in (OperationalError, UnavailableError):
+        with pytest.raises(error):
+            reconciler._one_pass(fair.stores, busy=True)
+    assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 0
+    reconciler._one_pass(fair.stores, busy=True)
+    assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
 
 
 def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
