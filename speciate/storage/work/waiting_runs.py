@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Any
+from typing import Final
+from uuid import UUID
 
 import sqlalchemy as sa
 
 from speciate.domain.capabilities import required_capabilities, waiting_reason
 from speciate.domain.event import EventKind
-from speciate.domain.run import RunState
 from speciate.ports.work import Commit
 from speciate.storage.database import reading
 from speciate.storage.runs.locking import lock_progress
@@ -18,6 +18,8 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
+_MOST_CHANGES: Final = 256
+"""Runs that one call changes: it delays recovery. Later calls change the others."""
 
 
 def needed_capabilities(engine: sa.Engine) -> set[str]:
@@ -36,19 +38,17 @@ def report_waiting(
     after ``after_s`` seconds without a commit.
     """
     with reading(engine) as connection:
-        rows = connection.execute(SQL.idle_runs, {"after_s": after_s}).all()
-    commits = []
-    for row in rows:
-        reason = waiting_reason(row.definition, machines, tiers)
-        if reason != row.reason:
-            commits += _explain(engine, row.run_id, reason)
-    return commits
+        rows = connection.execute(SQL.idle_runs, {"after_s": after_s, "run_id": None}).all()
+    reasons = ((row, waiting_reason(row.definition, machines, tiers)) for row in rows)
+    changes = [(row.run_id, reason) for row, reason in reasons if reason != row.reason]
+    return [commit for change in changes[:_MOST_CHANGES] for commit in _explain(engine, *change, after_s)]
 
 
-def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]:
+def _explain(engine: sa.Engine, run_id: UUID, reason: str | None, after_s: float) -> list[Commit]:
     with engine.begin() as connection:
         locked = lock_progress(connection, run_id)
-        if locked.progress.state is not RunState.RUNNING:
+        # In the meantime it may have been paused, or have committed something.
+        if not connection.execute(SQL.idle_runs, {"after_s": after_s, "run_id": run_id}).all():
             return []
         locked.progress.reason = reason
         if reason is not None:

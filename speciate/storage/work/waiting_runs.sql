@@ -9,8 +9,9 @@ WHERE p.state = 'running' AND jsonb_typeof(d.definition -> 'language') = 'object
 -- needs: What the problems of all running runs need.
 SELECT DISTINCT {evaluator_needs} FROM {running}
 
--- idle_runs: Runs that have a reason, or were not committed lately.
+-- idle_runs: Runs, or run :run_id alone, that have a reason or were not committed lately, the longest idle first.
 -- A commit sets the clock of a run: one that works is left alone, and workers announce themselves in the meantime.
 SELECT p.run_id, {evaluator_needs}, p.reason FROM {running}
   AND (p.reason IS NOT NULL OR p.running_since < clock_timestamp() - make_interval(secs => :after_s))
-LIMIT 256
+  AND (p.run_id = :run_id OR CAST(:run_id AS uuid) IS NULL)
+ORDER BY p.running_since

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
+from speciate.domain.capabilities import waiting_reason
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.ports.runs import NewRun
 from speciate.ports.work import WorkKind
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
+from speciate.storage.work import waiting_runs
 from speciate.storage.work.fairness import FairQueue
 from speciate.storage.work.waiting_runs import needed_capabilities, report_waiting
 from tests.support.runs import toy_policy, toy_problem, toy_spec
@@ -113,6 +116,37 @@ def test_a_run_waits_for_a_worker_that_runs_images(stores: Stores) -> None:
     assert needed_capabilities(stores.engine) == {"container images"}
     report_waiting(stores.engine, [{"container images"}])
     assert stores.runs.get(run_id).reason is None
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_run_that_pauses_or_commits_meanwhile_does_not_wait(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, *, resumes: bool
+) -> None:
+    run_id, _ = begin(stores, OWN)
+    age(stores, 60)
+
+    def reason_after_a_commit(*of: Any) -> str | None:
+        stores.runs.pause(run_id)
+        if resumes:
+            stores.runs.resume(run_id)
+        return waiting_reason(*of)
+
+    monkeypatch.setattr(waiting_runs, "waiting_reason", reason_after_a_commit)
+    assert report_waiting(stores.engine, []) == []
+    assert stores.runs.get(run_id).reason is None
+
+
+def test_the_runs_that_one_call_leaves_wait_for_the_next(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_runs, "_MOST_CHANGES", 2)
+    late, *runs = (begin(stores, OWN)[0] for _ in range(4))
+    age(stores, 60)
+    with stores.engine.begin() as connection:
+        later = "UPDATE run_progress SET running_since = running_since + interval '1 s' WHERE run_id = :id"
+        connection.execute(sa.text(later), {"id": late})
+    reported = [{commit.run_id for commit in report_waiting(stores.engine, [])} for _ in range(3)]
+    assert [len(each) for each in reported] == [2, 2, 0]
+    assert late in reported[1]
+    assert reported[0] | reported[1] == {late, *runs}
 
 
 def test_a_paused_run_keeps_its_own_reason(stores: Stores) -> None:
