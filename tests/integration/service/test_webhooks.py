@@ -194,8 +194,12 @@ def test_insert_is_repeatable_after_a_lost_response(stores: Stores) -> None:
     assert [problem.id for problem in stores.catalog.problem_set("twice").problems] == members
 
 
-def test_failed_delivery_is_retried_for_a_day(
-    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
+def test_failed_delivery_is_retried_for_a_day_and_kept_for_thirty(
+    lab: Lab,
+    receiver: Receiver,
+    dispatchers: Callable[[], WebhookDispatcher],
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hook = _add(lab.api, receiver.url)
     receiver.status, receiver.said = 500, b"\x1b[31mno\x00" + b"x" * 5000
@@ -216,7 +220,8 @@ def test_failed_delivery_is_retried_for_a_day(
     assert stores.webhooks.claim(8) == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE webhook_deliveries SET ended_at = ended_at - interval '31 days'"))
-    assert stores.webhooks.delete_old() == 1
+    monkeypatch.setattr("workers.webhooks._PRUNE_INTERVAL_S", 0.0)
+    wait_for(lambda: not _deliveries(lab.api, hook))
 
 
 def test_dead_receiver_delays_neither_runs_nor_others(

@@ -226,6 +226,12 @@ def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
 
 
+def test_the_alarm_names_the_most_frequent_cause() -> None:
+    change = RunChange(RunProgress(recent={"crashed": 40, "timeout": 8, "ok": 16}))
+    stopping.judge_alarm(change)
+    assert str(change.progress.alarm).endswith("most often because they crashed")
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_run_without_a_readable_answer_pauses(lanes: int) -> None:
     s = session(toy_spec(2000, batch=16, lanes=lanes), completions=["I would rather not."])
@@ -326,6 +332,17 @@ def test_an_evaluator_that_raises_for_some_programs_does_not_pause_the_run() -> 
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 400)
     assert progress.reasons["evaluator_raised"] > 100
+
+
+@pytest.mark.parametrize(("raising", "state"), [(3, RunState.COMPLETED), (4, RunState.PAUSED)])
+def test_an_evaluator_that_raises_for_half_of_each_batch_and_scores_none_pauses_the_run(
+    raising: int, state: RunState
+) -> None:
+    s = session(toy_spec(200, batch=8), template="```python\nx = 0.{number}\n```")  # without y it fails by itself
+    raises = cycle([True] * raising + [False] * (8 - raising))
+    s.evaluator = BrokenEvaluator(lambda program: "y" not in program and next(raises))
+    s.go()
+    assert s.store.runs[s.context.run_id].progress.state is state
 
 
 def test_rewards_out_of_scale_fail_only_their_candidate() -> None:
