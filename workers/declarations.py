@@ -11,9 +11,9 @@ from speciate.domain.declaration import DeclarationKind, DeclarationState, pause
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.schema.declarations import DeclarationRecord
+from speciate.storage.database import guarded
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
-from workers.guard import guarded
 
 WAITS_FOR_QUOTA: Final = "waits for other runs of the project to end: its quota allows no more active runs"
 """Reason of a running declaration that may not start a run."""

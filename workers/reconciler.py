@@ -21,6 +21,7 @@ from speciate.domain.run import RunState
 from speciate.messaging.client_library import redis
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.ports.work import Queue
+from speciate.storage.database import guarded
 from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED, WorkerCounters
@@ -30,7 +31,6 @@ from speciate.storage.work.reconciler import beat, exclude_downtime, report_stal
 from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import settings, stores, worker
-from workers.guard import guarded
 from workers.retention import RetentionJob
 from workers.tournaments import TournamentController
 

@@ -367,19 +367,13 @@ class WorkStore(Protocol):
         """Return the archive of an island."""
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
-        """Return ``(number, first parent or 0, raw rewards or None)`` of all candidates, ascending by number.
-
-        Those that evaluate a program again are left out.
-        """
+        """Return ``(number, first parent or 0, raw rewards or None)`` of all but repeats, ascending by number."""
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
 
     def latest(self, run_id: UUID, most: int) -> Sequence[Individual]:
-        """Return the latest candidates, at most ``most``, newest first, without programs and artifacts.
-
-        Those that evaluate a program again are left out.
-        """
+        """Return the latest candidates but repeats, at most ``most``, newest first, without programs and artifacts."""
 
     def standing(self, run_id: UUID) -> Standing:
         """Return how far a run is."""

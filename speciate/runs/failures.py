@@ -20,12 +20,7 @@ _ODDS: Final = 0.5
 
 
 class RecentFailures:
-    """The failures among the latest candidates, as one batch sees them.
-
-    Attributes:
-        numbers: The latest candidates but seed programs, newest first.
-        causes: The most frequent causes of failures.
-    """
+    """The failures among the latest candidates, as one batch sees them: ``causes`` are the most frequent ones."""
 
     def __init__(
         self,

@@ -56,11 +56,7 @@ class ShownPrompt:
 
 
 class Prompter:
-    """Builds the prompts of one batch, for the run's policies and for proposers outside the service.
-
-    Attributes:
-        adviser: Draws the advice in prompts.
-    """
+    """Builds the prompts of one batch, for the run's policies and for proposers outside the service."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
-from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.domain.errors import ConfigurationError, NewerRecordError, UnavailableError
 from speciate.ids import uuid7
 from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
@@ -273,6 +273,20 @@ def reads(query: Callable[Concatenate[sa.Connection, P], R]) -> Callable[Concate
             return query(connection, *args, **kwargs)
 
     return with_retries(method)
+
+
+@contextmanager
+def guarded(part: str) -> Iterator[None]:
+    """Log an error of one part of a pass, so that the others run; one of a server that is away ends the pass."""
+    try:
+        yield
+    except NewerRecordError as error:
+        _log.warning("%s: %s", part, error)
+    except Exception as error:
+        away = isinstance(error, OperationalError | InterfaceError) and _is_away(error)
+        if away or isinstance(error, UnavailableError):
+            raise
+        _log.exception("%s", part)
 
 
 def _raise_final(error: DBAPIError) -> None:

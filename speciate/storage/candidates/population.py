@@ -62,13 +62,13 @@ def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Individua
     return [read_individual(row) for row in connection.execute(SQL.latest, {"id": run_id, "most": most})]
 
 
-def standing(connection: sa.Connection, run_id: UUID, budget: Budget) -> Standing:
-    """Return how far a run with a budget is."""
+def standing(connection: sa.Connection, run_id: UUID) -> Standing:
+    """Return how far a run is."""
     row = connection.execute(SQL.standing, {"id": run_id}).one()
     progress = RunProgress(
         evaluations=row.evaluations, reserved_evaluations=row.reserved_evaluations, granted=row.granted
     )
-    return Standing(row.seed, row.best_number, progress.evaluations_left(budget))
+    return Standing(row.seed, row.best_number, progress.evaluations_left(Budget.model_validate(row.budget)))
 
 
 def completions(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:

@@ -15,10 +15,10 @@ ORDER BY number DESC LIMIT :most
 
 -- standing: Counters of evaluations, the best candidate, and the first seed program with rewards.
 -- Seed programs are evaluated again only while nothing has rewards, so no other candidate has them before the seed.
-SELECT evaluations, reserved_evaluations, granted, best_number, (
+SELECT evaluations, reserved_evaluations, granted, best_number, r.spec -> 'budget' AS budget, (
   SELECT CASE WHEN role = 'seed' THEN number END FROM candidates
   WHERE run_id = :id AND rewards IS NOT NULL AND role <> 'repeat' ORDER BY number LIMIT 1) AS seed
-FROM run_progress WHERE run_id = :id
+FROM run_progress p JOIN runs r ON r.id = p.run_id WHERE p.run_id = :id
 
 -- completions: Completions that gave one candidate.
 SELECT c.number, r.completion FROM candidates c JOIN rollouts r ON r.id = c.rollout_id

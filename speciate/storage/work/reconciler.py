@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,13 +10,12 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.errors import NewerRecordError
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, EvaluatedBatch, Lease, ReconcileReport, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger, stopping
-from speciate.storage.database import reading
+from speciate.storage.database import guarded, reading
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import open_confirmations, work_ref, write_change
@@ -27,8 +25,6 @@ SQL = Statements(__file__)
 
 DOWNTIME_S = 15.0
 """Seconds without a reconciler after which the service counts as stopped."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -55,12 +51,8 @@ class Reconciler:
         )
         for name, step, rows in steps:
             for each in rows:
-                try:
+                with guarded(f"{name}: {each}"):
                     step(each)
-                except NewerRecordError as error:
-                    _log.warning("%s: %s: %s", name, each, error)
-                except Exception:  # noqa: BLE001 - one broken run must not keep the others from recovery
-                    _log.exception("%s: %s", name, each)
         with self.engine.begin() as connection:
             resent = [Commit(row.run_id, dispatch=(work_ref(row),)) for row in connection.execute(SQL.resend, keys)]
         return ReconcileReport((*self._commits, *resent), self._retried, self._poisoned, len(resent))

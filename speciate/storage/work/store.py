@@ -27,7 +27,6 @@ from speciate.ports.work import (
     ProposedBatch,
     ReconcileReport,
     RunContext,
-    Standing,
     WorkKind,
     WorkRef,
 )
@@ -130,15 +129,10 @@ class PostgresWorkStore(Store):
         with reading(self._engine) as connection:
             return EliteTable.of(population.elites(connection, run_id, island), dimensions)
 
-    @with_retries
-    def standing(self, run_id: UUID) -> Standing:
-        budget = self.context(run_id).spec.budget
-        with reading(self._engine) as connection:
-            return population.standing(connection, run_id, budget)
-
     lineage_rows = reads(population.lineage_rows)
     members = reads(population.members)
     latest = reads(population.latest)
+    standing = reads(population.standing)
     completions = reads(population.completions)
     carried = reads(population.carried)
     duplicates = reads(population.duplicates)
