@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import transformers
 from pydantic import TypeAdapter
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.policy import Probe
@@ -153,7 +153,12 @@ def train_policy(
         if last is not None:
             trainer.restore(last)
         try:
-            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+            if last is not None and last.name == f"checkpoint-{trainer.args.max_steps}":
+                # Killed after its last update. transformers would make one more.
+                trainer._load_from_checkpoint(str(last))
+                trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+            else:
+                trainer.train(resume_from_checkpoint=None if last is None else str(last))
         except Exception as error:  # torch, transformers and TRL raise their own types
             explained = _explained(
                 error, config, trainer.args.per_device_train_batch_size, None if watch.begun else last

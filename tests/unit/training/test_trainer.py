@@ -263,6 +263,35 @@ def test_a_checkpoint_of_two_processes_needs_both(tmp_path):
         read_state(checkpoint, 0, 1)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_run_killed_after_its_last_update_makes_no_further_one(base, tmp_path, monkeypatch, rank):
+    from dataclasses import replace
+
+    from speciate.policies.manifest import read_manifest, weights_digest
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks import GENERATED
+    from speciate.training.trainer import VectorTrainer
+
+    save_model = VectorTrainer.save_model
+
+    def stop(self, folder, _internal_call=False):
+        if not _internal_call:  # no checkpoint
+            raise KeyboardInterrupt
+        save_model(self, folder, _internal_call)
+
+    config = replace(TrainConfig.tiny("grpo", "programs"), steps=2, prompts=2, problems=40, lora_rank=rank)
+    train_policy(GENERATED["programs"], config, base, tmp_path / "whole")
+    monkeypatch.setattr(VectorTrainer, "save_model", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_policy(GENERATED["programs"], config, base, tmp_path / "cut")
+    monkeypatch.undo()
+    train_policy(GENERATED["programs"], config, base, tmp_path / "cut", resume=True)
+    whole, cut = (tmp_path / name for name in ("whole", "cut"))
+    assert weights_digest(whole) == weights_digest(cut)
+    assert [one["step"] for one in read_manifest(cut).metrics] == [1, 2]
+
+
 def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
