@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import tomllib
@@ -40,6 +41,12 @@ A server that gives up first may close a connection on which a request is on its
 """
 ANY_COMMAND: Final = "*"
 """Entry of ``agent_commands`` that allows every command."""
+AGENT_KEYS: Final = (
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY"),
+    *("OPENAI_BASE_URL", "CODEX_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY", "CURSOR_API_KEY"),
+    *("AMP_API_KEY", "DASHSCOPE_API_KEY", "DEEPSEEK_API_KEY"),
+)
+"""Variables by which well-known agents log in; they receive them on the machine of their user."""
 UNSAFE: Final = "unsafe"
 """The sandbox tier without containment."""
 
@@ -72,13 +79,18 @@ def _absolute(path: Path) -> Path:
 
 
 def _entries(value: object) -> object:
-    return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return tuple(json.loads(value) if value.startswith('["') else filter(None, value.split(",")))
 
 
 def _plain(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if not isinstance(value, tuple):
+        return str(value)
+    texts = [*map(str, value)]
+    return json.dumps(texts) if any("," in text for text in texts) else ",".join(texts)
 
 
 def _days_or_never(days: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -17,6 +19,8 @@ from uuid import uuid4
 
 MARK: Final = "SPECIATE_COMMAND"
 """Variable by which the descendants of a command are found, whatever session they are in."""
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
 _SHORTEST_POLL_S: Final = 0.005
 _LONGEST_POLL_S: Final = 0.1
 _FOLDER_POLL_S: Final = 1.0
@@ -69,6 +73,8 @@ def run_command(
 ) -> CommandResult:
     """Run a command without a shell, with a text as standard input; kill its descendants when it ends.
 
+    If this process is killed, so is the command.
+
     Args:
         command: Program and arguments.
         environment: All of its variables.
@@ -88,7 +94,14 @@ def run_command(
         given.seek(0)
         variables = {**environment, MARK: mark.partition("=")[2]}
         process = subprocess.Popen(
-            command, cwd=directory, env=variables, stdin=given, stdout=output, stderr=errors, start_new_session=True
+            command,
+            cwd=directory,
+            env=variables,
+            stdin=given,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=partial(_end_with, os.getpid()),  # noqa: PLW1509 - it takes no lock
         )
         try:
             if folder is not None:
@@ -108,6 +121,13 @@ def run_command(
             processor_s = _end(process, mark.encode())
         status = None if exceeded else process.returncode
         return CommandResult(status, exceeded, _tail(output, KEPT_BYTES), _tail(errors, _ERROR_BYTES), processor_s)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends, which waits for its end."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _wait(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -120,20 +120,31 @@ def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tu
     weights = weights or {MUTATOR: 1.0}
     ids = {str(client.policies.get(name).id): weight for name, weight in weights.items()}
     if not task.anew:
-        for paused in client.runs.list(problem=str(version.id), state=RunState.PAUSED):
-            policies = {str(each.policy_id): each.weight for each in paused.record.ensembles}
-            if paused.record.spec == spec and (policies or {str(paused.record.policy_id): 1.0}) == ids:
-                try:
-                    paused.resume()
-                except ConflictError:  # another process has continued it
-                    continue
+        for paused in _alike(client, version, spec, ids, RunState.PAUSED):
+            with suppress(ConflictError):  # another process has continued it
+                paused.resume()
                 return paused, True
+        for running in _alike(client, version, spec, ids, RunState.RUNNING):
+            raise ConflictError(
+                f"a run with these inputs is in progress: {running.id}.",
+                remedy=f"Watch it with `speciate runs watch {running.id}`, or start another one with --new (new=True).",
+            )
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields}
     policy = ids if len(ids) > 1 else next(iter(ids))
     if task.confirm is not None:
         task.confirm(client.runs.estimate(version.id, policy, **fields))
         fields["estimate"] = True
     return client.runs.create(version.id, policy, **fields), False
+
+
+def _alike(
+    client: Client, version: ProblemVersion, spec: RunSpec, weights: Mapping[str, float], state: RunState
+) -> Iterator[RunHandle]:
+    """Yield the runs in a state with the same inputs; ``weights`` are those of the policies by id."""
+    for run in client.runs.list(problem=str(version.id), state=state):
+        policies = {str(each.policy_id): each.weight for each in run.record.ensembles}
+        if run.record.spec == spec and (policies or {str(run.record.policy_id): 1.0}) == weights:
+            yield run
 
 
 def _same_version(client: Client, problem: Converted) -> ProblemVersion | None:

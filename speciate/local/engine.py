@@ -29,7 +29,7 @@ from speciate.embedded.shared import SharedPostgres
 from speciate.local.ownership import FOLDER, OwnRuns
 from speciate.local.sandbox import LocalSandbox
 from speciate.service_address import service_url
-from speciate.settings import ANY_COMMAND, Settings, http_address, load_settings
+from speciate.settings import AGENT_KEYS, ANY_COMMAND, Settings, http_address, load_settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -145,6 +145,7 @@ class _Engine:
                 "port": sockets[1].getsockname()[1] if dashboard else settings.port,
                 # Pages on a port have no token, and other accounts of this machine can open them.
                 "agent_commands": settings.agent_commands or (() if dashboard else (ANY_COMMAND,)),
+                "agent_environment": (*settings.agent_environment, *AGENT_KEYS),
                 "allowed_networks": settings.allowed_networks or (LOOPBACK, PRIVATE),
             }
         )

@@ -6,6 +6,7 @@ is its answer, and what it prints first the idea; else its answer is what it pri
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -61,6 +62,7 @@ _MOST_MESSAGE: Final = 600
 _MOST_NOTICE: Final = 500
 """A longer output is an answer; a line may be a notice, with which some agents end as if nothing had happened."""
 _OVERHEAD_TOKENS: Final = 1000
+_SHORTEST_KEY: Final = 8
 _MOST_READ: Final = 8 * MAX_PROGRAM_BYTES
 
 
@@ -149,10 +151,11 @@ class CommandPolicy:
 
     def _located(self, refusal: type[SpeciateError] = PolicyUnavailableError) -> str:
         if not self._context.allows(self._command):
+            allowing = f"SPECIATE_AGENT_COMMANDS={shlex.quote(json.dumps([self._options.command]))} speciate up"
             raise refusal(
                 f"policy {self._policy.slug!r}: the operator does not allow the command {self._options.command!r}.",
-                remedy="Add it to the setting agent_commands (SPECIATE_AGENT_COMMANDS) of API and workers: it runs"
-                " there with their rights and outside the sandbox.",
+                remedy=f"It runs outside the sandbox with the rights of API and workers. Start them with: {allowing}\n"
+                "Or stop them and repeat your command: then it runs the agent itself.",
             )
         if (path := shutil.which(self._command[0])) is None:
             missing = f"there is no program {self._command[0]!r} on this machine"
@@ -186,7 +189,7 @@ class CommandPolicy:
                     text=f"{request.prompt.text()}\n\n{folder.note()}",
                     give_up=unwanted,
                 )
-                changed = folder.answer()
+                changed = self._without_keys(folder.answer() or "") or None
             if unwanted():
                 raise self._unavailable("the request was interrupted")
         except OSError as error:
@@ -196,6 +199,7 @@ class CommandPolicy:
         return replace(self._read(request, result, changed), latency_s=time.monotonic() - started)
 
     def _read(self, request: SampleRequest, process: CommandResult, changed: str | None) -> SampleResult:
+        process = replace(process, output=self._without_keys(process.output), errors=self._without_keys(process.errors))
         output = read_output(process.output)
         result = self._measured(request, output)
         failure, printed = _failure(process, output), output.text.strip()
@@ -204,7 +208,10 @@ class CommandPolicy:
         limited, logged_out = _LIMITED.search(said), _LOGGED_OUT.search(said)
         if not process.exceeded and (limited or logged_out):  # other requests will fail, too
             remedy = "Wait until the limit is lifted, then resume the run; fewer lanes or a lower concurrency help."
-            log_in = f"Log in with {self._command[0]} as the user who runs it, then resume the run."
+            log_in = (
+                f"Log in with {self._command[0]} as the user who runs it, or name the variable of its key in the"
+                " setting agent_environment (SPECIATE_AGENT_ENVIRONMENT); then resume the run."
+            )
             error = self._unavailable(said, remedy if limited else log_in)
             error.spent = result.charge(self._policy.price)
             raise error
@@ -232,6 +239,13 @@ class CommandPolicy:
         passed = [name for name in os.environ if _PASSED.fullmatch(name) or name in self._context.variables]
         own = {"TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
         return {name: os.environ[name] for name in passed} | own
+
+    def _without_keys(self, text: str) -> str:
+        """Return what the program wrote without the keys that it was given: others can read candidates."""
+        for name in self._context.variables:
+            if len(value := os.environ.get(name, "")) >= _SHORTEST_KEY and not name.endswith("_URL"):
+                text = text.replace(value, f"[{name}]")
+        return text
 
     def _unavailable(self, message: str, remedy: str | None = None) -> PolicyUnavailableError:
         return PolicyUnavailableError(f"policy {self._policy.slug!r}: {message.rstrip('.')}.", remedy=remedy)

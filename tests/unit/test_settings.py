@@ -76,7 +76,10 @@ def test_clients_use_the_listening_address_or_the_configured_url(given: dict[str
 
 def test_another_process_gets_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Settings(
-        metrics_token=SecretStr("m3ter"), secret_key=SecretStr("k" * 32), allowed_networks=("loopback", "private")
+        metrics_token=SecretStr("m3ter"),
+        secret_key=SecretStr("k" * 32),
+        allowed_networks=("loopback", "private"),
+        agent_commands=("agent 'a, b'", "claude -p"),
     )
     for variable, value in given.as_environment().items():
         monkeypatch.setenv(variable, value)

@@ -71,3 +71,4 @@ def test_agents_evolve_programs_and_end_with_the_process(data_dir: Path, tmp_pat
         run.resume()
         wait_for(lambda: run.refresh().state != "running")
         assert "operator does not allow" in (run.record.reason or "")
+        assert f"SPECIATE_AGENT_COMMANDS={shlex.quote(json.dumps([hangs]))} speciate up" in (run.record.reason or "")

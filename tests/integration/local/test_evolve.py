@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import speciate
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.evolution.functions import LoadedCandidate
 from speciate.local.engine import local_client
 from speciate.problems.loader import known_problems
@@ -139,6 +139,25 @@ def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) ->
     assert result.best.rewards is not None
     assert result.best.rewards["loss"] <= 6.6
     assert {row["tier"] for row in result.history.to_dict("records")} == {"attested"}
+
+
+def test_a_call_with_the_inputs_of_a_run_in_progress_names_it(data_dir: Path) -> None:
+    refusals: list[str] = []
+
+    def score(candidate: LoadedCandidate) -> float:
+        if candidate.program != PROGRAM and not refusals:
+            try:
+                search()
+            except ConflictError as error:
+                refusals.append(str(error))
+        return float(candidate.call("solve"))
+
+    def search() -> speciate.Result:
+        return speciate.evolve(PROGRAM, score, evaluations=4, data_dir=data_dir, progress=False)
+
+    run = search().run.id
+    (refusal,) = refusals
+    assert refusal.startswith(f"a run with these inputs is in progress: {run}.")
 
 
 def test_a_failing_function_is_an_error_with_its_place(data_dir: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from speciate.domain.budget import Budget
@@ -290,6 +292,38 @@ def test_only_listed_variables_reach_the_program(monkeypatch: pytest.MonkeyPatch
     assert seen["HOME"] == os.environ["HOME"]
     assert {name for name, value in seen.items() if value == "hidden"} == {"AGENT_KEY"}
     assert not Path(seen["TMPDIR"]).exists()
+
+
+def test_keys_that_a_program_was_given_are_in_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_KEY", "secret-value")
+    context = ClientContext(commands=("*",), variables=("AGENT_KEY",))
+    says = "import os; key = os.environ['AGENT_KEY'];"
+    edited = answered(f"{says} open('candidate.py', 'a').write(f'# {{key}}')", context=context)
+    with pytest.raises(PolicyUnavailableError) as caught:
+        answered(f"{says} print(f'Invalid API key {{key}}'); exit(1)", context=context)
+    for text in (edited.completions[0].text, str(caught.value)):
+        assert "[AGENT_KEY]" in text
+        assert "secret-value" not in text
+    assert "SPECIATE_AGENT_ENVIRONMENT" in str(caught.value.remedy)
+
+
+def test_a_program_ends_with_a_killed_parent(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    agent = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    script = f"""
+import os, sys, threading
+from speciate.subprocesses import CommandLimits, run_command
+arguments = [sys.executable, "-c", {agent!r}], os.environ, CommandLimits(600, 1000)
+threading.Thread(target=run_command, args=arguments).start()
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        while not (note.exists() and note.read_text()):
+            assert parent.poll() is None
+            time.sleep(0.01)
+        program = psutil.Process(int(note.read_text()))
+        parent.kill()
+    while program.is_running() and program.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
 
 
 def test_a_command_that_is_not_allowed_or_does_not_exist_says_so() -> None:
