@@ -127,7 +127,8 @@ def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tu
         for running in _alike(client, version, spec, ids, RunState.RUNNING):
             raise ConflictError(
                 f"a run with these inputs is in progress: {running.id}.",
-                remedy=f"Watch it with `speciate runs watch {running.id}`, or start another one with --new (new=True).",
+                remedy=f"Watch it with `speciate runs watch {running.id}`. After a stop of its service,"
+                " `speciate up` goes on with it. --new (new=True) starts another one.",
             )
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields}
     policy = ids if len(ids) > 1 else next(iter(ids))

@@ -100,9 +100,7 @@ def complete_when_idle(change: RunChange, context: RunContext) -> None:
     if _assess_best(change, context):
         return
     scarce = "token budget" if context.spec.budget.dollars is None else "budget"
-    unaffordable = f"the rest of the {scarce} does not suffice for another request"
-    if not progress.rollouts:
-        unaffordable += ": each reserves its prompt and max_tokens"
+    unaffordable = f"the rest of the {scarce} does not suffice for another request, with its prompt and max_tokens"
     exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
     progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
     _cap_seconds(progress, context)

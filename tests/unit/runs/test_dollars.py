@@ -37,7 +37,9 @@ def run(budget: Budget, *, fails: bool = False, lanes: int = 1) -> RunProgress:
 def test_a_budget_of_dollars_is_spent_and_not_exceeded(lanes: int) -> None:
     progress = run(Budget(dollars=0.5), lanes=lanes)
     assert progress.state is RunState.COMPLETED
-    assert progress.reason == "the rest of the budget does not suffice for another request"
+    assert (
+        progress.reason == "the rest of the budget does not suffice for another request, with its prompt and max_tokens"
+    )
     # A request for one completion reserves 13 tokens at the higher price.
     assert 0.5 - 13 * 0.002 <= progress.cost <= 0.5
     assert progress.reserved_tokens == 0
