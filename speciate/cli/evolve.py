@@ -176,9 +176,12 @@ def evolve_command(
 
 
 def _introduce(evolution: Evolution, *, dashboard: bool, at_random: bool) -> None:
+    from speciate.compat.naming import UNPROMPTED
+
     problem = evolution.problem
     for note in problem.notes:
-        output.print_note(f"note: {note}")
+        if not (at_random and note == UNPROMPTED):
+            output.print_note(f"note: {note}")
     if seed := problem.seed:
         shown = (f"{each.directed} {output.format_number(seed[each.name])}" for each in problem.problem.space.selected)
         mean = ", mean of its evaluations" if problem.problem.stochastic else ""

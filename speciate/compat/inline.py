@@ -16,7 +16,7 @@ from speciate.compat.conversion import Converted, adjusted, convert
 from speciate.compat.draft import BETTER, PROBE, Draft, DraftRewards, Objectives
 from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
 from speciate.compat.measuring import Score
-from speciate.compat.naming import LANGUAGES, UNPROMPTED, named_after
+from speciate.compat.naming import LANGUAGES, named_after
 from speciate.compat.reading import read_evaluated
 from speciate.compat.settings import CONFIG
 from speciate.domain.data_files import BINARY
@@ -152,7 +152,7 @@ def _read(system: str, folder: Path, choice: Choice) -> Draft:
 
 def _named(draft: Draft, folder: Path) -> Draft:
     slug, title = named_after(folder, "")
-    remarks = tuple(remark for remark in draft.remarks if remark != UNPROMPTED and "no config.yaml" not in remark)
+    remarks = tuple(remark for remark in draft.remarks if "no config.yaml" not in remark)
     return replace(draft, slug=slug, title=title, remarks=remarks)
 
 

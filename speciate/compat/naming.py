@@ -20,6 +20,8 @@ from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
 from speciate.problems.lockfile import UnreadableError, requirement_lines
 from speciate.problems.template import slug_of_text
+from speciate.prompts.evolve_blocks import blocks_or_none, outside_of
+from speciate.prompts.text import bounded
 
 _SUFFIXES: Final = """
 .asm=Assembly .bas=BASIC .bat=Batch .c++=C++ .cc=C++ .clj=Clojure .cob=COBOL .cs=C# .css=CSS .cu=CUDA .cxx=C++ .d=D
@@ -43,7 +45,13 @@ _NAMED_ALIKE: Final = "cvxpy jax matplotlib networkx numba numpy optax ortools p
 _PACKAGES: Final = {name: name for name in _NAMED_ALIKE.split()} | {"sklearn": "scikit-learn", "yaml": "pyyaml"}
 """Packages of well-known modules. Any other module is never guessed: a package of its name may be another's."""
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
-UNPROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
+UNPROMPTED: Final = "models get no description of the task: write it as a docstring at the top of the evaluator"
+_ENTRIES: Final = ("evaluate", "evaluate_stage1")
+_MOST_DOCUMENTATION: Final = 4000
+_ARGUMENTS: Final = re.compile(r"(?m)^(?:Args|Arguments|Parameters):\n(?:[ \t]+.*\n|\n)*")
+"""Of no use to models, which write the program and do not call the evaluator."""
+_COMMENT: Final = re.compile(r"(?s)(?:#!.*?\n)?\s*((?:[ \t]*(?:#|//|--|;|%)[^\n]*\n)+|/\*.*?\*/)")
+_COMMENT_MARK: Final = re.compile(r"(?m)^[ \t]*[#/*;%-]+[ \t]?|\*/$")
 _MAX_SLUG: Final = 80
 
 
@@ -145,6 +153,26 @@ def named_after(folder: Path, system: str) -> tuple[str, str]:
     if slug in known_problems():
         slug = f"{slug[: _MAX_SLUG - 9]}-imported"
     return slug, slug.replace("-", " ").capitalize()
+
+
+def described_in(evaluator: str, program: str) -> str:
+    """Return the task in an evaluator's docstrings, else at the head of the program outside its blocks.
+
+    Nothing but documentation: the evaluator's code may hold what models must not see.
+    """
+    tree = parsed(evaluator)
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    texts = [ast.get_docstring(tree), *(ast.get_docstring(each) for each in functions if each.name in _ENTRIES)]
+    task = "\n\n".join(_ARGUMENTS.sub("", f"{text}\n").strip() for text in texts if text)
+    return bounded(task or _head_of(program), _MOST_DOCUMENTATION)
+
+
+def _head_of(program: str) -> str:
+    """Return the docstring or the comment at the top of a program, if its blocks begin later."""
+    blocks = blocks_or_none(program)
+    head = outside_of(program, blocks)[0] if blocks else ""
+    comment = _COMMENT.match(head)
+    return ast.get_docstring(parsed(head)) or (_COMMENT_MARK.sub("", comment[1]).strip() if comment else "")
 
 
 def remarks_on(

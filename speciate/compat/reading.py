@@ -26,7 +26,15 @@ from typing import Any, Final
 from speciate.compat import Choice
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import optional_text, path_within, read_folder
-from speciate.compat.naming import find_program, named_after, packages_in, parsed, remarks_on, with_program
+from speciate.compat.naming import (
+    described_in,
+    find_program,
+    named_after,
+    packages_in,
+    parsed,
+    remarks_on,
+    with_program,
+)
 from speciate.compat.settings import CONFIG, MOST_S, settings_in
 
 _DESCRIPTION: Final = "problem_description.md"
@@ -136,6 +144,7 @@ def read_evaluated(
         suffix: Its suffix in the other system's configuration; it decides between several files.
         evaluator: Usual path of the evaluator.
         without: File that configures the other system's search.
+        description: The task in that configuration; by default ``described_in``.
         own_requirements: True if ``requirements.txt`` lies beside the evaluator, not at the top.
         fields: Further fields of ``Draft``.
     """
@@ -146,6 +155,7 @@ def read_evaluated(
     needed = (program, evaluator) if inside else (evaluator,)
     files, left_out = read_folder(folder, needed, without=(without,), include=choice.include, alone=choice.alone)
     seed, files = with_program(files, place, program, inside=inside)
+    description = description if description.strip() else described_in(files[evaluator], files[seed])
     slug, title = named_after(folder, system)
     beside = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()
     listed = str(beside / "requirements.txt")

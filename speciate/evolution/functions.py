@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
 from speciate.compat.conversion import Converted, convert
 from speciate.compat.draft import Draft, DraftRewards
+from speciate.compat.naming import UNPROMPTED, described_in
 from speciate.domain.candidate import ATTESTED, Evaluation
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -83,13 +84,15 @@ class ScoreFunction:
         """Return the problem of a program that this function scores; ``goals`` as of ``convert``."""
         text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
+        task = inspect.getdoc(self._function) or described_in("", text)
         draft = _FunctionDraft(
             slug=name or slug_of_text(title, "evolved"),
             title=title,
             seed=_SEED,
             files={_SEED: text},
             adapter=self._capability,
-            description=inspect.getdoc(self._function) or "",
+            description=task,
+            remarks=() if task else (UNPROMPTED,),
         )
 
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
-from speciate.domain.reward import RewardSpace
+from speciate.domain.reward import RewardSpace, pareto_front
 from speciate.search.cells import is_clocked, weigh, weightings
 from speciate.search.strategy import EliteTable, Placement
 
@@ -97,10 +97,10 @@ def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
 
 
 def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
-    """Draw elites whose rewards differ from those already shown.
+    """Draw elites whose rewards differ from those already shown, front by front: of one objective, the best.
 
-    Each is drawn with probability proportional to its L1 distance from the nearest shown one, as in k-means++ (Arthur
-    and Vassilvitskii 2007). The mean of this distance is the reward diversity that VPO reports.
+    Within a front each is drawn with probability proportional to its L1 distance from the nearest shown one, as in
+    k-means++ (Arthur and Vassilvitskii 2007). The mean of this distance is the reward diversity that VPO reports.
 
     At least one row is already ``shown``. Returns at most ``count`` distinct rows, none with the rewards of a shown
     one; ``rng`` draws one number for each.
@@ -110,8 +110,10 @@ def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.ran
         return drawn
     nearest = np.abs(pool.points[:, None, :] - pool.points[None, list(shown), :]).sum(axis=2).min(axis=1)
     while len(drawn) < count and nearest.any():
-        edges = nearest.cumsum()
-        row = int(edges.searchsorted(rng.random() * edges[-1], side="right"))
+        rows = np.flatnonzero(nearest)
+        rows = rows[pareto_front(pool.points[rows])]
+        edges = nearest[rows].cumsum()
+        row = int(rows[edges.searchsorted(rng.random() * edges[-1], side="right")])
         drawn.append(row)
         nearest = np.minimum(nearest, np.abs(pool.points - pool.points[row]).sum(axis=1))
     return drawn

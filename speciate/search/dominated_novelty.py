@@ -33,7 +33,7 @@ class DominatedNoveltyConfig(EvolutionConfig):
     crossover: float = Field(default=0.3, ge=0, le=1)
     """Probability of a second parent that complements the first."""
     inspirations: int = Field(default=2, ge=0, le=16)
-    """Further programs to show, drawn by their distance in rewards."""
+    """Further programs to show: the best, or of several objectives the front by distance in rewards."""
 
 
 class DominatedNovelty(Strategy):
@@ -121,8 +121,13 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
 
 
 def complement(points: FloatArray, row: int, weights: FloatArray, rng: np.random.Generator) -> int:
-    """Return the elite that best complements a parent: the best wᵀ max(r, r_parent) other than ``row``."""
+    """Return the elite that best complements a parent: the best wᵀ max(r, r_parent) other than ``row``.
+
+    All that add nothing to the parent tie, as with one objective: then any of the better half by wᵀr.
+    """
     together = np.maximum(points, points[row]) @ weights
     together[row] = -np.inf
     (best,) = (together == together.max()).nonzero()
+    alone = points[best] @ weights
+    best = best[alone >= np.median(alone)]
     return int(best[rng.integers(len(best))])

@@ -61,7 +61,7 @@ class IslandsMapElitesConfig(EvolutionConfig):
     crossover: float = Field(default=0.3, ge=0, le=1)
     """Probability of a second parent to recombine with."""
     inspirations: int = Field(default=2, ge=0, le=16)
-    """Further programs to show, drawn by their distance in rewards."""
+    """Further programs to show: the best, or of several objectives the front by distance in rewards."""
     migration_interval: int = Field(default=4, ge=0, le=100_000)
     """Batches of an island between two migrations; 0 for none."""
     migrants: int = Field(default=3, ge=1, le=64)

@@ -19,6 +19,7 @@ from speciate.domain.objective import Direction
 from speciate.domain.target import Target
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
+EVALUATOR = "def evaluate(path): ...\n"
 read_openevolve, read_shinka = partial(read_directory, "openevolve"), partial(read_directory, "shinka")
 
 
@@ -47,15 +48,34 @@ def test_the_configuration_makes_limits_cascade_and_description(line: Path) -> N
     [
         ("system_message: Fit.\n", "Fit."),
         ("llm: {system_message: Fit.}\n", "Fit."),
-        ("prompt: {system_message: system_message}\n", ""),
-        ("prompt:\nevaluator:\n  timeout:\n", ""),
-        ("", ""),
+        ("prompt: {system_message: system_message}\n", "Guesses a line."),
+        ("prompt:\nevaluator:\n  timeout:\n", "Guesses a line."),
     ],
 )
 def test_the_message_stands_in_several_places_or_nowhere(tmp_path: Path, config: str, message: str) -> None:
     draft = read_openevolve(made(tmp_path / "p", OPENEVOLVE, config_yaml=config))
     assert draft.description == message
-    assert any("description is empty" in remark for remark in draft.remarks) == (not message)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "program", "task"),
+    [
+        (('"""Find primes."""\ndef evaluate(path):\n    """f(n) returns n primes.\n\n    Args:\n        path: It.\n'
+         '\n    Returns: a dict.\n    """\n    held = """out"""\n'),
+         '"""Slow."""\n# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\n',
+         "Find primes.\n\nf(n) returns n primes.\n\nReturns: a dict."),
+        (EVALUATOR, "#!/bin/python\n# Find\n#  primes.\n\n# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\n",
+         "Find\n primes."),
+        (EVALUATOR, "/* Find\n * primes. */\n// EVOLVE-BLOCK-START\n// EVOLVE-BLOCK-END\n", "Find\nprimes."),
+        (EVALUATOR, "# EVOLVE-BLOCK-START\n'''Mine.'''\n# EVOLVE-BLOCK-END\n", ""),
+        (EVALUATOR, "'''The first idea.'''\n", ""),
+    ],
+)  # fmt: skip
+def test_documentation_describes_the_task(tmp_path: Path, evaluator: str, program: str, task: str) -> None:
+    files = {**OPENEVOLVE, "evaluator.py": evaluator, "initial_program.py": program}
+    draft = read_openevolve(made(tmp_path / "p", files, config_yaml=""))
+    assert draft.description == task
+    assert (naming.UNPROMPTED in draft.remarks) == (not task)
 
 
 def test_without_a_cascade_or_a_configuration(tmp_path: Path) -> None:

@@ -107,15 +107,18 @@ def test_an_estimated_range_reaches_the_best_of_the_archive() -> None:
     assert pool_of(declared.space, table).points.max() == 500.0
 
 
-def test_inspirations_are_drawn_by_their_distance() -> None:
-    points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
-    pool = ParentPool(np.arange(4), points)
+def test_inspirations_are_drawn_by_their_distance_front_by_front() -> None:
+    points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [-1.0, 2.0], [-9.0, 0.0]])
+    pool = ParentPool(np.arange(5), points)
     rng = np.random.default_rng(1)
     first = [draw_diverse(pool, [0], 1, rng)[0] for _ in range(4000)]
     assert set(first) == {2, 3}
     assert abs(first.count(3) / 4000 - 0.75) < 0.04
-    assert sorted(draw_diverse(pool, [0], 9, rng)) == [2, 3]
-    assert draw_diverse(pool, [0, 2, 3], 9, rng) == []
+    assert sorted(draw_diverse(pool, [0], 2, rng)) == [2, 3]
+    assert draw_diverse(pool, [0], 9, rng)[2:] == [4]
+    assert draw_diverse(pool, [0, 2, 3, 4], 9, rng) == []
+    single = ParentPool(np.arange(5), np.array([[0.9], [0.0], [0.7], [0.9], [0.8]]))
+    assert draw_diverse(single, [0], 2, rng) == [4, 2]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ def test_the_partner_is_strong_where_the_parent_is_weak() -> None:
     rng = np.random.default_rng(0)
     assert complement(points, 0, np.array([0.4, 0.4, 0.2]), rng) == 2
     assert complement(points, 0, np.array([0.1, 0.1, 0.8]), rng) == 3
+    single = np.array([[0.9], [0.0], [0.8], [0.1], [0.7]])
+    assert {complement(single, 0, np.ones(1), rng) for _ in range(60)} == {2, 4}
     strategy = lone(crossover=1.0)
     view = grown(strategy, [(0.9, 0.1), (0.1, 0.9)])
     assert {strategy.select(view, np.random.default_rng(seed)).parents for seed in range(60)} == {(2, 3), (3, 2)}
