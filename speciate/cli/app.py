@@ -117,8 +117,7 @@ def root(
         str | None, typer.Option(help="URL of the service.", show_default="SPECIATE_URL, or this machine")
     ] = None,
     project: Annotated[
-        str | None,
-        typer.Option(help="Project to use.", show_default="SPECIATE_PROJECT, or the token's project"),
+        str | None, typer.Option(help="Project to use.", show_default="SPECIATE_PROJECT, or the token's project")
     ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")

@@ -127,10 +127,7 @@ class BestProgram:
     def print_facts(self, written: Path | None, *, stderr: bool = False, page: bool = True) -> None:
         """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
         print_fields(
-            *best_fields(self.run),
-            ("written to", written),
-            ("page", self.run.url if page else None),
-            stderr=stderr,
+            *best_fields(self.run), ("written to", written), ("page", self.run.url if page else None), stderr=stderr
         )
 
 

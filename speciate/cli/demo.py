@@ -47,8 +47,7 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Random seed of every run.", min=0)] = 0,
     scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,
     model: Annotated[
-        str | None,
-        typer.Option(help="Run one bundled problem with this language model, downloaded if it is missing."),
+        str | None, typer.Option(help="Run one bundled problem with this language model, downloaded if it is missing.")
     ] = None,
 ) -> None:
     """Run the whole service on example problems, in about three minutes.

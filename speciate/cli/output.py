@@ -137,11 +137,7 @@ def _print_plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 
 def print_records(
-    records: Iterable[T],
-    columns: Sequence[str],
-    row: Callable[[T], Sequence[object]],
-    *,
-    empty: str = "",
+    records: Iterable[T], columns: Sequence[str], row: Callable[[T], Sequence[object]], *, empty: str = ""
 ) -> None:
     """Print records as JSON Lines, or as a table; ``row`` returns the cells of a record."""
     if wants_json():

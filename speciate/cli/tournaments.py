@@ -175,10 +175,7 @@ def show(name: Name) -> None:
         ("seeds", ", ".join(map(str, tournament.schedule.seeds))),
         ("entrants", "\n".join(f"{each.name}: {entrant_text(each, declared.baseline)}" for each in declared.entrants)),
         ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
-        (
-            "amendments",
-            "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in tournament.amendments),
-        ),
+        ("amendments", "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in tournament.amendments)),
         ("created", output.format_time(tournament.created_at)),
         ("finished", output.format_time(tournament.finished_at)),
     )

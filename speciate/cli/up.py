@@ -47,8 +47,7 @@ def up_command(
         bool, typer.Option("--learn", help="Also start a learn worker, for runs with --learn (needs speciate[train]).")
     ] = False,
     model: Annotated[
-        list[str] | None,
-        typer.Option(help="Downloaded model to serve beside the bundled policies; repeatable."),
+        list[str] | None, typer.Option(help="Downloaded model to serve beside the bundled policies; repeatable.")
     ] = None,
 ) -> None:
     """Run the whole service until Ctrl-C: database, cache, API and workers.

@@ -118,15 +118,7 @@ class RunSpec(PolicyOptions, EngineOptions):
     # derive from it. A field that the first version did not have belongs in ``omitted_at_default``.
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {
-            "guidance",
-            "policy_discount",
-            "keep_tokens",
-            "learning",
-            "final_evaluations",
-            "engine",
-            "engine_options",
-        }
+        {"guidance", "policy_discount", "keep_tokens", "learning", "final_evaluations", "engine", "engine_options"}
     )
 
     budget: Budget

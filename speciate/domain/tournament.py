@@ -237,11 +237,7 @@ class Tournament(Declaration):
             seed = int.from_bytes(hashlib.sha256(f"{entrant.name}:{seed}".encode()).digest()[:8]) >> 1
         # One lane: a run depends on its seed alone.
         return RunSpec(
-            **entrant.common(EngineOptions),
-            budget=self.budget,
-            seed=seed,
-            lanes=1,
-            policy_choice=entrant.choice,
+            **entrant.common(EngineOptions), budget=self.budget, seed=seed, lanes=1, policy_choice=entrant.choice
         )
 
     def running_order(self, problems: Sequence[str]) -> tuple[str, ...]:

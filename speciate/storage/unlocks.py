@@ -13,14 +13,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.target import ClaimState
 from speciate.schema.base import Page
 from speciate.schema.problems import ProblemVersion
-from speciate.schema.unlocks import (
-    Attempt,
-    ObjectiveRecord,
-    ProblemUnlocks,
-    TargetUnlocks,
-    UnlockRecord,
-    pair_name,
-)
+from speciate.schema.unlocks import Attempt, ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord, pair_name
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.database import ScopedStore

@@ -109,12 +109,7 @@ def compare_fronts_chart(
         f"The Pareto front of each run. {better(first)}, {better(second)}. Lines join the candidates that are best in"
         " these two objectives; small points are on the front for other objectives."
     )
-    layout = {
-        "xaxis": axis(first.directed),
-        "yaxis": axis(second.directed),
-        "showlegend": True,
-        "hovermode": "closest",
-    }
+    layout = {"xaxis": axis(first.directed), "yaxis": axis(second.directed), "showlegend": True, "hovermode": "closest"}
     table = Table(("run", "candidate", first.name, second.name), rows)
     return Chart("fronts", "Fronts", note, data, layout, table, height=22, link="{}")
 

@@ -230,12 +230,7 @@ def population_chart(population: Population, first: Objective, second: Objective
         f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )
     lines = [*limit_lines(population.problem, first, "x"), *limit_lines(population.problem, second, "y")]
-    layout = {
-        "xaxis": axis(first.directed),
-        "yaxis": axis(second.directed),
-        "hovermode": "closest",
-        "shapes": lines,
-    }
+    layout = {"xaxis": axis(first.directed), "yaxis": axis(second.directed), "hovermode": "closest", "shapes": lines}
     extents = {"x": population.extent(first), "y": population.extent(second)} if traces else {}
     table = front_table(population)
     title = "Population in reward space"

@@ -12,12 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.dashboard.charts import Chart, Figure, add_figure_routes
 from service.dashboard.context import DashboardDep
-from service.dashboard.figures.comparison import (
-    HYPERVOLUME,
-    best_of,
-    compare_curves_chart,
-    compare_fronts_chart,
-)
+from service.dashboard.figures.comparison import HYPERVOLUME, best_of, compare_curves_chart, compare_fronts_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes
 from service.dashboard.formatting import clip, short
 from service.dashboard.objectives import shared_objectives

@@ -133,15 +133,7 @@ def list_policies(
     shown = [p for p in versions.items if p.definition.lineage is None or newest[p.definition.slug] == p.id]
     cells = dashboard.stores.overview.matrix([policy.id for policy in versions.items])
     own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in versions.items}
-    return page(
-        request,
-        "policies.html",
-        policies=shown,
-        cells=own,
-        older=older,
-        name=name,
-        visibility=visibility,
-    )
+    return page(request, "policies.html", policies=shown, cells=own, older=older, name=name, visibility=visibility)
 
 
 @router.get("/{name}")

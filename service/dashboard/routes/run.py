@@ -89,11 +89,7 @@ def _changed_labels(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _page(
-    request: Request,
-    view: RunView,
-    tab: str,
-    errors: FormErrors | None = None,
-    labels: Mapping[str, str] | None = None,
+    request: Request, view: RunView, tab: str, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
 ) -> Response:
     stored = {"name": view.run.name, "tags": " ".join(view.run.tags), "note": view.run.note}
     return page(

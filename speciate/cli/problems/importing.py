@@ -28,9 +28,7 @@ IMPORT_EXAMPLES: Final = (
 Maximize = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME",
-        help="Number of the evaluator that search maximizes; repeatable.",
-        show_default="combined_score",
+        metavar="NAME", help="Number of the evaluator that search maximizes; repeatable.", show_default="combined_score"
     ),
 ]
 Minimize = Annotated[

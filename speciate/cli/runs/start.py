@@ -137,13 +137,7 @@ def run_command(
     if estimate:
         confirm_estimate(service.runs.estimate(problem, **spec), yes=yes)
     run = service.runs.create(
-        problem,
-        name=name,
-        tags=tag or (),
-        note=note,
-        idempotency_key=idempotency_key,
-        estimate=estimate,
-        **spec,
+        problem, name=name, tags=tag or (), note=note, idempotency_key=idempotency_key, estimate=estimate, **spec
     )
     if output.wants_json():
         output.print_json(run.record)

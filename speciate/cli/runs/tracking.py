@@ -107,8 +107,7 @@ def load_tracker(text: str | None) -> Tracker | None:
         return Tracker(name, adapter(import_module(module)), project)
     except ImportError:
         raise ConfigurationError(
-            f"--log {name} requires {module}, which is not installed.",
-            remedy=f"Run `pip install 'speciate[{name}]'`.",
+            f"--log {name} requires {module}, which is not installed.", remedy=f"Run `pip install 'speciate[{name}]'`."
         ) from None
 
 

@@ -35,12 +35,7 @@ class AsyncClient:
     projects = cached_property(lambda self: aio.administration.AsyncProjectsClient(self._transport))
 
     def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        project: str | None = None,
-        socket: str | None = None,
+        self, url: str | None = None, token: str | None = None, *, project: str | None = None, socket: str | None = None
     ) -> None:
         """Configure the client. Nothing is sent yet.
 

@@ -102,11 +102,6 @@ class AsyncEnginesClient(AsyncResourceClient):
             processor_s: Processor seconds of the engine's processes.
             refused: Number of refused requests by kind, such as ``score``.
         """
-        body = {
-            "outcome": str(outcome),
-            "reason": reason,
-            "processor_s": processor_s,
-            "refused": dict(refused or {}),
-        }
+        body = {"outcome": str(outcome), "reason": reason, "processor_s": processor_s, "refused": dict(refused or {})}
         call = post(f"{_PATH}/{session}:end", EngineLease, body, idempotency_key=str(uuid4()))
         await self._transport.send(call)

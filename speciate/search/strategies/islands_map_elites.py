@@ -21,13 +21,7 @@ from speciate.search.features import Feature, feature_cell
 from speciate.search.islands import IslandBatch, Rank, island_weights, sends_migrants
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
-from speciate.search.strategy import (
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    first_selection,
-)
+from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, first_selection
 
 _PUCT: Final = "puct"
 _OPERATORS: Final = (*SELECTIONS, _PUCT)

@@ -14,12 +14,7 @@ from speciate.domain.candidate import Proposal
 from speciate.domain.errors import NotFoundError
 from speciate.runs.payloads import read_proposals
 from speciate.schema.base import Page
-from speciate.schema.candidates import (
-    ArchiveCell,
-    CandidateDetail,
-    CandidateRecord,
-    RolloutAnswer,
-)
+from speciate.schema.candidates import ArchiveCell, CandidateDetail, CandidateRecord, RolloutAnswer
 from speciate.schema.runs import RankedCandidate
 from speciate.storage import cursors
 from speciate.storage.candidates.arrays import ArrayReader
@@ -30,10 +25,7 @@ from speciate.storage.runs.context import ScoringSchema, load_scoring_schema
 from speciate.storage.statements import Statements
 
 SQL = Statements(
-    __file__,
-    record=columns_of(CandidateRecord),
-    detail=columns_of(CandidateDetail),
-    answer=columns_of(RolloutAnswer),
+    __file__, record=columns_of(CandidateRecord), detail=columns_of(CandidateDetail), answer=columns_of(RolloutAnswer)
 )
 
 
