@@ -23,11 +23,8 @@ _LARGE: Final = 64 << 10
 """Body size above which parsing moves to a thread, so that it does not block the event loop."""
 
 
-class MalformedJsonError(InvalidInputError):
+class MalformedJsonError(InvalidInputError, slug="malformed-json", title="The body is not JSON"):
     """The body is not JSON."""
-
-    slug = "malformed-json"
-    title = "The body is not JSON"
 
 
 class StrictRoute(APIRoute):

@@ -38,11 +38,8 @@ class CandidateFailedError(Exception):
         self.kind, self.detail, self.reason = FailureKind(kind), detail, reason
 
 
-class BrokenEvaluatorError(SpeciateError):
+class BrokenEvaluatorError(SpeciateError, slug="broken-evaluator", title="The evaluator does not work"):
     """Raise it in an evaluation function to give the candidate back and stop the worker: the evaluator is at fault."""
-
-    slug = "broken-evaluator"
-    title = "The evaluator does not work"
 
 
 @dataclass(frozen=True, slots=True)

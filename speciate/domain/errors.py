@@ -49,17 +49,18 @@ class SpeciateError(Exception):
     slug: ClassVar[str] = "error"
     title: ClassVar[str] = "Request failed"
 
+    def __init_subclass__(cls, *, slug: str = "", title: str = "") -> None:
+        if slug:
+            cls.slug, cls.title = slug, title
+
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         blank = "" if message.endswith("\n") else " "
         super().__init__(message if remedy is None else f"{message}{blank}{remedy}")
         self.remedy = remedy
 
 
-class InvalidInputError(SpeciateError):
+class InvalidInputError(SpeciateError, slug="invalid-input", title="The input is not valid"):
     """The caller's input is invalid; ``field_errors`` lists the invalid fields."""
-
-    slug = "invalid-input"
-    title = "The input is not valid"
 
     def __init__(self, message: str, *, field_errors: tuple[FieldError, ...] = (), remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -76,130 +77,82 @@ def invalid_field(name: str, where: str, message: str) -> InvalidInputError:
     return invalid(name, [FieldError(message, where)])
 
 
-class RuleError(InvalidInputError):
+class RuleError(InvalidInputError, slug="invalid-rule", title="The rule cannot be parsed"):
     """A target's rule cannot be parsed; ``column`` is the position of the error, from 1."""
-
-    slug = "invalid-rule"
-    title = "The rule cannot be parsed"
 
     def __init__(self, message: str, *, column: int) -> None:
         super().__init__(message)
         self.column = column
 
 
-class NotFoundError(SpeciateError):
+class NotFoundError(SpeciateError, slug="not-found", title="Not found"):
     """No object has this name or id."""
 
-    slug = "not-found"
-    title = "Not found"
 
-
-class ConflictError(SpeciateError):
+class ConflictError(SpeciateError, slug="conflict", title="The current state does not allow this"):
     """The current state does not allow the request, such as resuming an ended run."""
 
-    slug = "conflict"
-    title = "The current state does not allow this"
 
-
-class PreconditionFailedError(ConflictError):
+class PreconditionFailedError(
+    ConflictError, slug="precondition-failed", title="The resource has changed since it was read"
+):
     """``If-Match`` names another revision than the current one."""
 
-    slug = "precondition-failed"
-    title = "The resource has changed since it was read"
 
-
-class BudgetSpentError(ConflictError):
+class BudgetSpentError(ConflictError, slug="budget-spent", title="The budget of the run is spent"):
     """The budget of a run does not hold the request: an engine must end."""
 
-    slug = "budget-spent"
-    title = "The budget of the run is spent"
 
-
-class QuotaExceededError(ConflictError):
+class QuotaExceededError(ConflictError, slug="quota-exceeded", title="The project's quota is exhausted"):
     """A project has reached a quota; the message names the quota, its limit and its reset time."""
 
-    slug = "quota-exceeded"
-    title = "The project's quota is exhausted"
 
-
-class TooLargeError(SpeciateError):
+class TooLargeError(SpeciateError, slug="too-large", title="Too large"):
     """A program, file or body exceeds its limit."""
 
-    slug = "too-large"
-    title = "Too large"
 
-
-class NotAllowedError(SpeciateError):
+class NotAllowedError(SpeciateError, slug="unauthorized", title="Unauthorized"):
     """The request has no valid credentials."""
 
-    slug = "unauthorized"
-    title = "Unauthorized"
 
-
-class ForbiddenError(NotAllowedError):
+class ForbiddenError(NotAllowedError, slug="forbidden", title="Forbidden"):
     """The credentials are valid but lack the permission."""
 
-    slug = "forbidden"
-    title = "Forbidden"
 
-
-class TooManyRequestsError(SpeciateError):
+class TooManyRequestsError(SpeciateError, slug="too-many-requests", title="Too many requests"):
     """The caller exceeds its request rate; the next request is accepted in ``retry_after_s`` seconds."""
-
-    slug = "too-many-requests"
-    title = "Too many requests"
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
-class UnavailableError(SpeciateError):
+class UnavailableError(SpeciateError, slug="unavailable", title="A required service does not respond"):
     """A required service does not respond: the database, the broker or a policy endpoint."""
 
-    slug = "unavailable"
-    title = "A required service does not respond"
 
-
-class NewerRecordError(UnavailableError):
+class NewerRecordError(UnavailableError, slug="newer-record", title="The record was written by a newer version"):
     """A record was written by a newer version of Speciate."""
 
-    slug = "newer-record"
-    title = "The record was written by a newer version"
 
-
-class PolicyUnavailableError(UnavailableError):
+class PolicyUnavailableError(UnavailableError, slug="policy-unavailable", title="The policy endpoint cannot be used"):
     """The policy's endpoint did not respond, or its response is unusable, after bounded retries."""
 
-    slug = "policy-unavailable"
-    title = "The policy endpoint cannot be used"
     spent: Charge = Charge()
     """What all requests of the same call cost, answered or not."""
 
 
-class LearningError(SpeciateError):
+class LearningError(SpeciateError, slug="learning", title="The run cannot learn"):
     """A run cannot learn from its completions; the message says why. The run goes on without learning."""
 
-    slug = "learning"
-    title = "The run cannot learn"
 
-
-class EvaluatorUnavailableError(UnavailableError):
+class EvaluatorUnavailableError(UnavailableError, slug="evaluator-unavailable", title="The evaluator cannot run"):
     """The evaluator itself cannot run: no interpreter, no temporary space, no isolation."""
 
-    slug = "evaluator-unavailable"
-    title = "The evaluator cannot run"
 
-
-class ConfigurationError(SpeciateError):
+class ConfigurationError(SpeciateError, slug="configuration", title="Invalid configuration"):
     """The installation or its settings are inconsistent."""
 
-    slug = "configuration"
-    title = "Invalid configuration"
 
-
-class ReplayError(SpeciateError):
+class ReplayError(SpeciateError, slug="replay", title="The run cannot be replayed"):
     """A run cannot be replayed, such as one with several lanes."""
-
-    slug = "replay"
-    title = "The run cannot be replayed"

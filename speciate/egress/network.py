@@ -43,11 +43,8 @@ _RESERVED: Final = tuple(
 )
 
 
-class ForbiddenAddressError(InvalidInputError):
+class ForbiddenAddressError(InvalidInputError, slug="forbidden-address", title="The address is not allowed"):
     """An address is neither public nor allowed."""
-
-    slug = "forbidden-address"
-    title = "The address is not allowed"
 
 
 def resolve(host: str, port: int) -> list[str]:

@@ -31,11 +31,8 @@ def split_keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-class SecretKeyError(UnavailableError):
+class SecretKeyError(UnavailableError, slug="secret-key", title="The secret key is missing or a different one"):
     """A secret cannot be sealed or opened: the secret key is missing or a different one."""
-
-    slug = "secret-key"
-    title = "The secret key is missing or a different one"
 
 
 class Sealer:

@@ -9,11 +9,8 @@ START_BYTES: Final = 64 << 20
 """Free space that a start needs: most of it for a new cluster."""
 
 
-class EmbeddedServerError(UnavailableError):
+class EmbeddedServerError(UnavailableError, slug="embedded-server", title="The embedded servers do not work"):
     """The embedded PostgreSQL or Valkey could not be started, reached or stopped."""
-
-    slug = "embedded-server"
-    title = "The embedded servers do not work"
 
 
 class BinariesNotFoundError(EmbeddedServerError):

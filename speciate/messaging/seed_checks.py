@@ -47,11 +47,8 @@ _MAX_CHECKS: Final = 3
 _SKIP: Final = "skip the check (--no-check)"
 
 
-class SeedFailsError(InvalidInputError):
+class SeedFailsError(InvalidInputError, slug="seed-fails", title="The seed program cannot be scored"):
     """The seed program of a problem cannot be scored; the message quotes untrusted text."""
-
-    slug = "seed-fails"
-    title = "The seed program cannot be scored"
 
 
 @dataclass(frozen=True)

@@ -42,18 +42,12 @@ _log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-class StorageFullError(UnavailableError):
+class StorageFullError(UnavailableError, slug="storage-full", title="The database has no space left"):
     """PostgreSQL has no disk space left; nothing was written."""
 
-    slug = "storage-full"
-    title = "The database has no space left"
 
-
-class StatementTooLongError(UnavailableError):
+class StatementTooLongError(UnavailableError, slug="statement-too-long", title="The database took too long"):
     """A statement exceeded the time limit of its connection; nothing was written."""
-
-    slug = "statement-too-long"
-    title = "The database took too long"
 
 
 def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s: float = 0.0) -> sa.Engine:
