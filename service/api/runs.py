@@ -7,12 +7,12 @@ from functools import cache
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 
-from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
 from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, SteeringRequest, VisibilityFilter
 from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
+from speciate.domain.errors import PreconditionFailedError
 from speciate.domain.labels import Labels, Relabelling, RunName, Tags
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.seeds import SeedRequest
@@ -29,10 +29,46 @@ from speciate.schema.estimates import RunEstimate
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.runs.records import ALL_RUNS
+from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
+
+IfMatch = Annotated[str | None, Header(description="Change the run only if it still has this ETag, else 412.")]
+IfNoneMatch = Annotated[str | None, Header(description="Respond 304 if the run still has this ETag.")]
+
+
+def etag(run: RunRecord) -> str:
+    """Return the tag of a run's committed state, which the running seconds that a response shows do not change."""
+    return _tag(run.revision, run.state)
+
+
+def matches(header: str, tag: str) -> bool:
+    tags = [each.strip().removeprefix("W/") for each in header.split(",")]
+    return "*" in tags or tag in tags
+
+
+def store_if_match(header: str | None, runs: PostgresRunStore) -> PostgresRunStore:
+    """Return a store whose changes require that the run still matches ``If-Match``.
+
+    Its changes raise ``PreconditionFailedError`` if the run does not match.
+    """
+    if header is None:
+        return runs
+
+    def require(revision: int, state: RunState) -> None:
+        if not matches(header, tag := _tag(revision, state)):
+            raise PreconditionFailedError(
+                f"the run has changed since it was read; its ETag is now {tag}.",
+                remedy="Read the run again before changing it.",
+            )
+
+    return replace(runs, require=require)
+
+
+def _tag(revision: int, state: RunState) -> str:
+    return f'"{revision}-{state.value}"'
 
 
 @router.get("")

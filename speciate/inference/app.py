@@ -18,18 +18,20 @@ from fastapi import FastAPI, Response
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speciate.domain import errors
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.validation import validation_message
-from speciate.inference.access import AccessMiddleware
 from speciate.inference.engine import GenerationRequest, SamplingParams
 from speciate.inference.models import LoadedModel, ServedModels, load_model
 from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
 from speciate.inference.responses import chat_completions, completions
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
+from speciate.loopback import bearer_token, refusal_reason, same_token
 from speciate.policies.openai_wire import fingerprint
 
 _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
@@ -38,6 +40,7 @@ _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SpeciateError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+_MAX_BODY_BYTES: Final = 8 << 20
 _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 
@@ -234,3 +237,42 @@ async def _unexpected(_: HttpRequest, __: Exception) -> JSONResponse:
 
 
 _PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health")
+
+
+class AccessMiddleware:
+    """Middleware that passes a request on, or answers 401, 403, 411 or 413.
+
+    Without a token the server admits requests of this machine under a loopback name, and none from a page of another
+    origin. The rules are those of the service.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self._app if refused is None else refused)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"] == "/health":
+            return None
+        client = scope.get("client")
+        if self._token is not None:
+            if not same_token(bearer_token(headers), self._token):
+                message = "this server requires a token: send it as 'Authorization: Bearer TOKEN'."
+                return error_response(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
+        elif (
+            reason := refusal_reason(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)
+        ) is not None:
+            return error_response(HTTPStatus.FORBIDDEN, reason)
+        if scope["method"] != "POST":
+            return None
+        declared = headers.get("content-length", "")
+        closing = {"Connection": "close"}  # the rest of the body is not read
+        if not declared.isdecimal():
+            return error_response(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
+        if int(declared) <= _MAX_BODY_BYTES:
+            return None
+        message = f"the body is over {_MAX_BODY_BYTES} bytes."
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, headers=closing)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import Field, ValidationError, create_model
 
-from service.dashboard.charts import Chart, Table, download
+from service.dashboard.charts import Chart, Table, download, thinned
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.tournament import differences_chart, reach_chart, score_chart
 from service.dashboard.forms import FormDep, idempotency_key
@@ -19,20 +20,24 @@ from service.dashboard.pages import page
 from service.dashboard.parameters import Word
 from service.dashboard.policy_pairs import COMPARED, compared
 from service.dashboard.routes.declarations import add_declaration_routes
-from service.dashboard.tournament_plan import plan_tournament
 from speciate.domain.entrant import Named
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.run import SearchOptions
 from speciate.domain.tournament import Tournament
 from speciate.domain.values import Value
-from speciate.runs.declarations import pin_tournament
+from speciate.policies import asks_singly
+from speciate.runs.declarations import entrant_policies, pin_tournament
+from speciate.runs.estimate import estimate_run
+from speciate.runs.start import prepare_run
 from speciate.schema.declarations import TournamentRecord
+from speciate.schema.estimates import Range
 from speciate.search.strategies import STRATEGIES
+from speciate.storage.stores import Stores
 from speciate.tournaments.head_to_head import head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion, deciding
 from speciate.tournaments.rendering.tables import sections, short_sections, verdict
 from speciate.tournaments.report.comparisons import problems_power
-from speciate.tournaments.report.methods import methods_power
+from speciate.tournaments.report.methods import methods_doubt, methods_power
 from speciate.tournaments.report.models import MatrixRow
 
 router = APIRouter(include_in_schema=False, prefix="/tournaments")
@@ -193,3 +198,43 @@ def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple
 
 
 add_declaration_routes(router, "tournament", lambda stores: stores.tournaments, _revision, _context, _charts)
+
+
+_SAMPLED: Final = 4
+"""Problems of which runs are estimated; the others are taken to be like them."""
+
+
+@dataclass(frozen=True)
+class TournamentPlan:
+    """A tournament to confirm."""
+
+    declared: Tournament
+    amounts: dict[str, Range]
+    """Tokens and US dollars of all runs; without those that no policy spends."""
+    doubt: str
+    """Why nothing can be decided; empty if something can."""
+    power: tuple[str, ...]
+    """What it can detect, in sentences."""
+
+    @property
+    def runs(self) -> int:
+        return len(self.declared.problems) * len(self.declared.entrants) * len(self.declared.seeds)
+
+
+def plan_tournament(stores: Stores, declared: Tournament) -> TournamentPlan:
+    """Return the plan of a tournament whose names are pinned; raises as ``estimate_run`` does."""
+    problems = [declared.problems[i] for i in thinned(len(declared.problems), _SAMPLED)]
+    scale = len(declared.problems) / len(problems) * len(declared.seeds)
+    totals: dict[str, list[float]] = {"tokens": [0, 0, 0], "dollars": [0, 0, 0]}
+    for problem in map(stores.catalog.problem, problems):
+        for entrant in declared.entrants:
+            policies, spec = entrant_policies(entrant, stores.catalog), declared.spec(entrant, declared.seeds[0])
+            new = prepare_run(stores.runs, problem=problem, policies=policies, spec=spec)
+            estimate = estimate_run(stores.runs, new, asks_singly)
+            for name, total in totals.items():
+                if (amount := getattr(estimate, name)) is not None:
+                    total[:] = (each + scale * more for each, more in zip(total, dict(amount).values(), strict=True))
+    ends = ("low", "expected", "high")
+    amounts = {name: Range(**dict(zip(ends, total, strict=True))) for name, total in totals.items() if total[2]}
+    power = methods_power(declared) if declared.method_groups else problems_power(declared)
+    return TournamentPlan(declared, amounts, declared.doubt or methods_doubt(declared), power)

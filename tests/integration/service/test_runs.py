@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from service.api import runs
-from service.api.etags import store_if_match
+from service.api.runs import store_if_match
 from service.dashboard.routes.compare import MAX_RUNS
 from speciate.storage.runs.store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
