@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from speciate.compat.draft import MEAN, Draft, DraftRewards, problem_of
-from speciate.compat.measuring import Score, measure
+from speciate.compat.measuring import NUMBER_ADVICE, Score, measure
 from speciate.compat.rewards import SCORE, directions_of, rewards_of
 from speciate.domain.errors import InvalidInputError, RuleError
 from speciate.domain.limits import Limits
@@ -103,7 +103,7 @@ def convert(
         if name not in seed and name in artifacts:
             raise InvalidInputError(
                 f"{name} is {artifacts[name].strip()[:200]}: expected a finite number.",
-                remedy="Let the evaluator return a number, or raise an exception if the program fails.",
+                remedy=NUMBER_ADVICE,
             )
     objectives = rewards_of(draft, directions, seed, targets)
     # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from speciate.compat.draft import Draft
-from speciate.compat.folder import INCLUDABLE
+from speciate.compat.folder import ADAPTER, INCLUDABLE
 from speciate.compat.naming import UNPROMPTED
 from speciate.compat.rewards import after_trial, measured_in, noise_of
 from speciate.domain.candidate import Evaluation
@@ -72,6 +72,8 @@ def measure(
 
 _REPEATED_WITHIN_S: Final = (1.0, 30.0)
 """Longest evaluations of which there is another one."""
+NUMBER_ADVICE: Final = "Let the evaluator return a number, or raise an exception if the program fails."
+_FRAME: Final = re.compile(r'(?m)^ *File "[^"\n]*/data/(?P<name>[^"\n]+)", line (?P<line>\d+)')
 _LIMITS: Final = {
     "wall_limit": "Raise the limit with --wall-s.",
     "cpu_limit": "Raise the limit with --wall-s, or with --limit cores=N if the program computes with several cores.",
@@ -92,13 +94,24 @@ def _writes_beside(evaluation: Evaluation) -> bool:
 
 
 def require_success(draft: Draft, evaluation: Evaluation) -> None:
-    if evaluation.failure is not None:
-        failure, artifacts = evaluation.failure, evaluation.artifacts
-        details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in artifacts.items())]).strip()
-        raise InvalidInputError(
-            f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{details}\n",
-            remedy=_remedy(draft, evaluation),
-        )
+    """Raise ``InvalidInputError`` if the program has no score: first the cause with its place, then where it arose."""
+    if (failure := evaluation.failure) is None:
+        return
+    evaluator = draft.options.get("evaluator", draft.seed)
+    trace, _, cause = failure.detail.strip().rpartition("\n")
+    theirs = [
+        each for each in _FRAME.finditer(trace) if each["name"] != ADAPTER and "site-packages" not in each["name"]
+    ]
+    if theirs:
+        name = theirs[-1]["name"]
+        lines = [f"{name if name in draft.files else draft.seed}, line {theirs[-1]['line']}: {cause}"]
+        lines += [trace[theirs[0].start() :]] if len(theirs) > 1 else []
+    elif failure.reason == "evaluator_raised":
+        lines = [f"{evaluator}: {cause}"]
+    else:
+        lines = [f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})", failure.detail]
+    lines += [f"--- {label}\n{text}" for label, text in evaluation.artifacts.items()]
+    raise InvalidInputError("\n".join(lines).strip() + "\n", remedy=_remedy(draft, evaluation))
 
 
 def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
@@ -112,10 +125,13 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     if any(value > 0 for value in rated):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
+    if not seed:
+        values = "".join(f", {label} is {text.strip()[:200]}" for label, text in texts.items())
+        raise InvalidInputError(f"the evaluator gives {draft.seed} no finite number{values}.", remedy=NUMBER_ADVICE)
     error = stated_failure(texts, evaluation.tier)
     if error is None and any(seed.values()) and seed.get("correct") != 0:
         return
-    scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
+    scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items())
     context = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
     if error is not None and error.certain:
         context = f"{error.line}\n"
@@ -159,8 +175,11 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
         return missing
     if undefined := _undefined(draft, "\n".join(texts.values())):
         return f"{draft.options['evaluator']} uses {undefined}, which {draft.seed} does not define."
-    if "returned NoneType" in texts.get("detail", ""):
-        return "Let the evaluator return its numbers: what it prints is no score."
+    if re.search("returned NoneType|measured no number", texts.get("detail", "")):
+        return "Let the evaluator return its numbers: texts and what it prints are no score."
+    if module := re.search(r"No module named '?([\w.]+)", "\n".join(texts.values())):
+        listed = "requirements.txt beside the evaluator, or as --requirement"
+        return f"Name the package of {module[1]} in {listed}, or install it in this Python environment."
     error = reported_error(texts, evaluation.tier)
     if error is not None:
         return error.remedy

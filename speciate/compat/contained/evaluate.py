@@ -44,7 +44,7 @@ def evaluate(program_path: str) -> Result:
         else:
             numbers[re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)] = number
     if not numbers:
-        raise ValueError(f"the evaluator measured no number: {_shown(measured)} {_shown(artifacts)}")
+        raise ValueError(f"the evaluator measured no number: {_shown({**artifacts, **measured})}")
     if left_out := [name for name in WORST if name not in numbers]:
         artifacts["not measured"] = ", ".join(left_out)
     return Result({**WORST, **numbers}, artifacts)

@@ -119,8 +119,16 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
     [
         (PROGRAM, "def evaluate(path:\n", r"judge\.py:1 does not compile as Python.*Evaluators are written in Python"),
         (PROGRAM, "import os\n\ndef score(path):\n    return 1\n", r"judge\.py defines score: expected 'evaluate'"),
-        (PROGRAM, "def evaluate(path):\n    print('score 3')\n", "returned NoneType.*what it prints is no score"),
-        (PROGRAM, "def evaluate(candidate, context):\n    print(3)\n", "returned NoneType.*what it prints is no score"),
+        (
+            PROGRAM,
+            "def evaluate(path):\n    print('score 3')\n",
+            r"^judge\.py: TypeError: the evaluator returned NoneType.*what it prints are no score",
+        ),
+        (
+            PROGRAM,
+            "def evaluate(candidate, context):\n    print(3)\n",
+            "returned NoneType.*what it prints are no score",
+        ),
         (PROGRAM, "def evaluate(candidate, context):\n    while True: pass\n", "evaluator_wall_limit"),
         (
             PROGRAM,
@@ -132,7 +140,7 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
         (
             PROGRAM,
             "def evaluate(path):\n    return {'combined_score': float('nan')}\n",
-            r"no number.*combined_score\nnan",
+            "no finite number, combined_score is nan",
         ),
         (
             PROGRAM,
@@ -140,7 +148,12 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
             "combined_score is 1: expected a finite number",
         ),
         (PROGRAM, "def evaluate(path):\n    while True: pass\n", r"timeout \((?:wall|cpu)_limit\).*--wall-s"),
-        (PROGRAM, "import jaxxy\ndef evaluate(path):\n    return 1\n", "package of jaxxy to `requirements`"),
+        (
+            PROGRAM,
+            "import jaxxy\ndef evaluate(path):\n    return 1\n",
+            r"^judge\.py, line 1: ModuleNot.*of jaxxy in req",
+        ),
+        (PROGRAM.replace("3", "1 / 0"), CALLS, r"^initial\.py, line 3: ZeroDivisionError: division by zero\n"),
         (
             "x = 1\n",
             CALLS := "import runpy\ndef evaluate(path):\n    return runpy.run_path(path)['run']()\n",
