@@ -132,7 +132,7 @@ def _targets(rules: Sequence[str], objectives: Sequence[Objective]) -> list[Targ
             parse_rule(rule, names)
         except RuleError as error:
             raise InvalidInputError(
-                f"--target {rule!r}: {error}.",
+                f"target {rule!r}: {error}.",
                 remedy=f'Pass rules such as "{names[0]} >= 1"; the evaluator returned {", ".join(names)}.',
             ) from None
     named: dict[str, str] = {}

@@ -37,9 +37,9 @@ def rewards_of(
             f"the evaluation of {draft.seed} gave no finite number.", remedy="Begin with a program that can be scored."
         )
     if unknown := next((name for name in given if name not in measured), None):
-        option = f"--{given[unknown].value} {unknown}"
         raise InvalidInputError(
-            f"{option}: the evaluator returned no number {unknown!r}.", remedy=f"It returned {_listed(measured)}."
+            f"cannot {given[unknown].value} {unknown}: the evaluator returned no number {unknown!r}.",
+            remedy=f"It returned {_listed(measured)}.",
         )
     directions = given or dict.fromkeys(_undeclared(draft, measured), Direction.MAXIMIZE)
     weighted = MEAN in measured and not given  # by the widths of their ranges
@@ -75,7 +75,7 @@ def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
     if draft.undeclared is Objectives.SCORE and len(everything) > 1:
         raise InvalidInputError(
             f"which numbers should search improve? The evaluator returned {_listed(measured)}, and no {SCORE}.",
-            remedy=f"Pass --maximize {min(everything)} or --minimize {min(everything)}, once per name.",
+            remedy=f"Name each, such as --maximize {min(everything)}; in Python maximize={min(everything)!r}.",
         )
     rated = draft.rated if draft.undeclared is Objectives.MEAN else ()
     return list(rated or everything)

@@ -1,6 +1,6 @@
-"""Settings in the YAML configuration of OpenEvolve and SkyDiscover that define the problem.
+"""Settings in the YAML configuration of OpenEvolve and SkyDiscover: those of the problem, and what a search can take.
 
-Models, keys and search settings are ignored.
+Models and keys are ignored, and settings of another system's search.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class _PromptSection(_Part):
     system_message: Message = ""
 
 
+class _Models(_PromptSection):
+    temperature: float | None = Field(default=None, ge=0, le=10)
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+
+
 class _Evaluator(_Part):
     timeout: float = Field(default=300.0, gt=0)
     memory_limit_mb: int = Field(default=2048, ge=64, le=64 << 10)
@@ -57,10 +62,12 @@ class _Database(_Part):
 
 
 class Settings(_Part):
-    """The settings of a configuration that define the problem."""
+    """The settings of a configuration that are used."""
 
+    max_iterations: int | None = Field(default=None, ge=1)
+    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
     prompt: _PromptSection = _PromptSection()
-    llm: _PromptSection = _PromptSection()
+    llm: _Models = _Models()
     evaluator: _Evaluator = _Evaluator()
     database: _Database = _Database()
     system_message: Message = ""
@@ -73,9 +80,14 @@ class Settings(_Part):
 
 
 def settings_in(folder: Path, config: Path | None = None) -> tuple[Settings, list[str]]:
-    """Return the settings of a configuration, by default ``config.yaml`` of the folder, and notes about them."""
+    """Return the settings of a configuration, by default ``config.yaml`` of the folder, and notes about them.
+
+    Of one that the user names, a note lists what is not used.
+    """
     if config is not None:
-        return _settings_of(config.parent, config.name, [])
+        settings, remarks = _settings_of(config.parent, config.name, [])
+        unused = _unused(_values_in(read_plain(config.parent, config.name)), Settings)
+        return settings, remarks + ([f"{config.name}: not used: {', '.join(unused)}"] if unused else [])
     name, remarks = CONFIG, []
     if not os.path.lexists(folder / CONFIG):
         others = sorted(path.name for path in folder.glob("config*.yaml")) if folder.is_dir() else []
@@ -99,6 +111,19 @@ def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings,
             f"{name} allows {settings.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"
         )
     return settings, remarks
+
+
+def _unused(values: dict[str, Any], part: type[BaseModel]) -> list[str]:
+    names = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        field = part.model_fields.get(str(name))
+        if field is None:
+            names.append(str(name))
+        elif isinstance(value, dict) and isinstance(field.default, _Part):
+            names += [f"{name}.{each}" for each in _unused(value, type(field.default))]
+    return names
 
 
 def _values_in(text: str) -> dict[str, Any]:

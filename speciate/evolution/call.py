@@ -40,7 +40,7 @@ def evolve(
     targets: Names = (),
     config: Path | str | None = None,
     name: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     data_dir: Path | str | None = None,
     url: str | None = None,
     dashboard: bool = False,
@@ -76,9 +76,10 @@ def evolve(
         maximize: Names of the numbers to maximize. Default: ``combined_score`` or the only number.
         minimize: Names of the numbers to minimize.
         targets: Goals such as ``"loss <= 0.1"``, all to be met.
-        config: OpenEvolve's ``config.yaml``.
+        config: OpenEvolve's ``config.yaml``; its ``max_iterations``, ``random_seed``, ``temperature`` and
+            ``max_tokens`` are defaults.
         name: Name of the problem.
-        seed: Seed of the random choices.
+        seed: Seed of the random choices. Default: 0.
         data_dir: Data directory. Default: ``SPECIATE_DATA_DIR``.
         url: Address of a service.
         dashboard: Serve the dashboard meanwhile.

@@ -183,7 +183,7 @@ class _FunctionDraft(Draft):
 
 def _text_of(program: Path | str | None) -> tuple[str, str]:
     """Return the text of a program, given as such or as a file, and where it is from."""
-    if isinstance(program, str) and "\n" in program:
+    if isinstance(program, str) and re.search(r"\n|^(?:def|import|from) ", program):
         return program, ""
     if program is None or not Path(program).is_file():
         raise NotFoundError(

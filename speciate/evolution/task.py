@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,7 @@ class Task:
     models: Sequence[str] = ()
     agents: Sequence[str] = ()
     max_tokens: int | None = None
+    temperature: float | None = None
     """Longest completion of the models; None for what suits their provider."""
     policies: str | Mapping[str, float] | None = None
     """Registered policies; without any policy, programs change at random."""
@@ -77,8 +78,9 @@ def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
     """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed."""
+    task = _configured(task)
     fields = dict(task.spec)
-    budget = {name: limit for name, limit in dict(fields.pop("budget", {})).items() if limit is not None}
+    budget = _set(fields.pop("budget", {}))
     spec = run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **fields)
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]
@@ -98,6 +100,27 @@ def evolving(
                 yield evolution
 
 
+def _configured(task: Task) -> Task:
+    """Return a task with the settings of OpenEvolve's configuration for what it leaves open."""
+    from speciate.compat.settings import settings_in
+
+    config = Path(task.problem.get("config") or "")
+    if not config.is_file():  # without any, or refused when the problem is read
+        return task
+    settings, _ = settings_in(config.parent, config)
+    budget = {"evaluations": settings.max_iterations} | _set(task.spec.get("budget", {}))
+    return replace(
+        task,
+        spec={"seed": settings.random_seed} | _set(task.spec) | {"budget": budget},
+        max_tokens=task.max_tokens or settings.llm.max_tokens,
+        temperature=settings.llm.temperature,
+    )
+
+
+def _set(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
     if task.function is not None:
         return task.function.problem(task.program, sandbox, **task.problem)
@@ -113,7 +136,7 @@ def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
 
 def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
     version = _same_version(client, problem) or client.problems.add(problem.problem)
-    weights = register(client.policies, task.models, task.agents, task.max_tokens)
+    weights = register(client.policies, task.models, task.agents, task.max_tokens, task.temperature)
     if isinstance(task.policies, str):
         weights[task.policies] = 1.0
     weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies

@@ -55,7 +55,7 @@ class _Source(NamedTuple):
     model: str  # empty to take the only one that is served
 
 
-def inline_policy(model: str, max_tokens: int | None = None) -> Policy:
+def inline_policy(model: str, max_tokens: int | None = None, temperature: float | None = None) -> Policy:
     """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME``, or of a server's only model.
 
     ``max_tokens`` is the longest completion, by default that of the preset, or half of what the only model reads.
@@ -64,7 +64,8 @@ def inline_policy(model: str, max_tokens: int | None = None) -> Policy:
     name, longest = (source.model, None) if source.model else _only_model(source)
     if max_tokens is None and longest is not None and source.preset.max_tokens is not None:
         max_tokens = min(source.preset.max_tokens, longest // 2)
-    sampling = {} if max_tokens is None else {"max_tokens": max_tokens}
+    sampling = {"max_tokens": max_tokens, "temperature": temperature}
+    sampling = {name: value for name, value in sampling.items() if value is not None}
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
     fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
     fields |= {"sampling": sampling} if sampling else {}
@@ -100,7 +101,11 @@ def agent_policy(command: str) -> Policy:
 
 
 def register(
-    registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = (), max_tokens: int | None = None
+    registry: PolicyRegistry,
+    models: Sequence[str],
+    agents: Sequence[str] = (),
+    max_tokens: int | None = None,
+    temperature: float | None = None,
 ) -> dict[str, float]:
     """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
 
@@ -110,15 +115,17 @@ def register(
     weights: dict[str, float] = {}
     for text in models:
         model, weight = _weighted(text)
-        name = _registered(registry, model, max_tokens).name
+        name = _registered(registry, model, max_tokens, temperature).name
         if name in weights:
             raise InvalidInputError(f"--model {printable(model)} is repeated.")
         weights[name] = weight
     return weights | {registry.add(agent_policy(command)).name: 1.0 for command in agents}
 
 
-def _registered(registry: PolicyRegistry, model: str, max_tokens: int | None) -> PolicyVersion:
-    policy, source = inline_policy(model, max_tokens), _source(model)
+def _registered(
+    registry: PolicyRegistry, model: str, max_tokens: int | None, temperature: float | None
+) -> PolicyVersion:
+    policy, source = inline_policy(model, max_tokens, temperature), _source(model)
     try:
         key = environment_key(source.preset, source.name)
     except InvalidInputError:

@@ -78,6 +78,9 @@ class CandidateRecord(Record):
     """Standard errors of that mean."""
     created_at: datetime
 
+    def __repr__(self) -> str:
+        return f"<candidate {self.number}: {self.rewards or self.failure_reason}>"
+
 
 class CandidateDetail(CandidateRecord):
     """A candidate with its texts. They come from models and programs: escape them wherever they are displayed."""

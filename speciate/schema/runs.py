@@ -182,6 +182,9 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     revision: int
     """Number of commits; the ETag of the run."""
 
+    def __repr__(self) -> str:
+        return f"<run {self.id}, {self.state.value}, {self.spent.evaluations:,} evaluations>"
+
     @property
     def result(self) -> RunResult | None:
         """Its result as lists show it; None before the first feasible candidate."""

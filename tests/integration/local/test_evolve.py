@@ -122,6 +122,8 @@ def test_a_call_returns_programs_rewards_and_history(data_dir: Path, task: Path,
     assert path.read_text() == result.best.program
     assert len((tmp_path / "saved" / "history.jsonl").read_text().splitlines()) == 20
     assert "combined_score" in result._repr_html_()
+    assert repr(result.run) == f"<run {result.run.id}, completed, 20 evaluations>"
+    assert repr(result.front[0]) == f"<candidate {result.best.number}: {result.best.rewards}>"
 
 
 def near(candidate: LoadedCandidate) -> dict[str, object]:
@@ -131,7 +133,7 @@ def near(candidate: LoadedCandidate) -> dict[str, object]:
 def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) -> None:
     async def search() -> speciate.Result:
         return await speciate.evolve_async(
-            PROGRAM, near, minimize="loss", evaluations=12, data_dir=data_dir, progress=False
+            "def solve(): return 0.4", near, minimize="loss", evaluations=12, data_dir=data_dir, progress=False
         )
 
     result = asyncio.run(search())
@@ -169,7 +171,10 @@ def test_a_failing_function_is_an_error_with_its_place(data_dir: Path) -> None:
 
 
 def test_a_budget_of_one_evaluates_the_seed_program(data_dir: Path, task: Path) -> None:
-    result = speciate.evolve(task, evaluations=1, data_dir=data_dir, progress=False)
+    config = task / "other.yaml"
+    config.write_text("max_iterations: 1\nrandom_seed: 6\nllm: {models: [{name: m}], temperature: 0.5}\n")
+    result = speciate.evolve(task, config=config, data_dir=data_dir, progress=False)
+    assert (result.run.spec.seed, result.run.spec.budget.evaluations) == (6, 1)
     assert result.best.number == 1
     assert result.changes == {"combined_score": 0.0, "speed": 0.0}
 

@@ -103,7 +103,7 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:slow", ["--wall-s", "0.5"], ExitCode.INVALID, "Raise the limit with --wall-s."),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
         ("openevolve:line", ["--target", "lost > 1"], ExitCode.INVALID, "returned combined_score, runs, loss"),
-        ("openevolve:line", ["--target", "loss"], ExitCode.INVALID, "--target 'loss'"),
+        ("openevolve:line", ["--target", "loss"], ExitCode.INVALID, "target 'loss'"),
         ("task:maze", ["--maximize", "a"], ExitCode.INVALID, "--maximize"),
     ],
 )

@@ -78,9 +78,11 @@ def test_directions_targets_and_names_are_the_users(inline: Inline, tmp_path: Pa
 def test_a_program_may_lie_elsewhere_and_a_configuration_too(inline: Inline, tmp_path: Path) -> None:
     folder = made(tmp_path / "theirs", OPENEVOLVE)
     (tmp_path / "mine.py").write_text(OPENEVOLVE["initial_program.py"].replace("0.5", "0.75"))
-    (tmp_path / "other.yaml").write_text("evaluator: {timeout: 9, cascade_evaluation: true}\n")
+    unused = "llm: {models: [], max_tokens: 9}\ndatabase: {num_islands: 3}\nlog_level: INFO\ncheckpoint: null\n"
+    (tmp_path / "other.yaml").write_text(f"evaluator: {{timeout: 9, cascade_evaluation: true}}\n{unused}")
     found = inline(tmp_path / "mine.py", folder / "evaluator.py", config=tmp_path / "other.yaml")
     assert found.problem.limits.wall_s == 9
+    assert "other.yaml: not used: llm.models, database.num_islands, log_level" in found.notes
     assert "0.75" in found.problem.seed_program
     assert inline(None, config=folder / "config.yaml").problem.limits.wall_s == 30
 

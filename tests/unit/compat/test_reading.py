@@ -306,13 +306,14 @@ def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path, tmp
     assert [o.role.value for o in rewards_of(draft, {}, MEASURED)] == ["objective", "record", "record", "record"]
     assert [o.directed for o in rewards_of(tours, {}, {"loss": 1.0, "correct": 1.0})] == ["loss ↑", "correct ↑"]
     with pytest.raises(
-        InvalidInputError, match=r"returned loss, speed, and no combined_score\. Pass --maximize loss or"
+        InvalidInputError,
+        match=r"returned loss, speed, and no combined_score\. Name .*--maximize loss; in Python maximize='loss'",
     ):
         rewards_of(tours, {}, {"loss": 1.0, "speed": 2.0})
     with pytest.raises(InvalidInputError, match="no finite number"):
         rewards_of(draft, {}, {})
     with pytest.raises(
-        InvalidInputError, match=r"--minimize lss: .* no number 'lss'\. It returned combined_score, correct"
+        InvalidInputError, match=r"cannot minimize lss: .* no number 'lss'\. It returned combined_score, correct"
     ):
         rewards_of(draft, {"lss": Direction.MINIMIZE}, MEASURED)
     with pytest.raises(InvalidInputError, match="'loss' is both maximized and minimized"):

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, Sampling
 from speciate.policies import build_client
 from speciate.policies.inline import inline_policy, register
 from speciate.policies.openai_compatible import OpenAICompatible
@@ -68,7 +68,9 @@ def test_a_model_of_a_preset_has_its_defaults(provider: str) -> None:
     )
     assert policy.options.get("concurrency") == preset.options.get("concurrency")
     assert policy.sampling.max_tokens == preset.max_tokens
-    assert inline_policy(f"{provider}/m", max_tokens=300).sampling.max_tokens == 300
+    assert inline_policy(f"{provider}/m", max_tokens=300, temperature=0.5).sampling == Sampling(
+        max_tokens=300, temperature=0.5
+    )
     build_client(policy)  # its options are valid
 
 
