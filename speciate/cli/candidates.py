@@ -157,7 +157,7 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 def _result(candidate: CandidateRecord) -> str:
     if candidate.failure is None:
-        return output.format_rewards(candidate.rewards)
+        return output.format_rewards(candidate.measured)
     return f"{candidate.failure.value} ({candidate.failure_reason})"
 
 
@@ -176,7 +176,7 @@ def _show(candidate: CandidateDetail) -> None:
         ),
         ("seed from", candidate.origin),
         ("reused from", candidate.reused_from),
-        ("rewards", output.format_rewards(candidate.rewards)),
+        ("rewards", output.format_rewards(candidate.measured)),
         ("weighted sum", output.format_number(candidate.scalar)),
         ("meets", ", ".join(candidate.targets)),
         *((f"target {name}", measured) for name, measured in candidate.refuted.items()),

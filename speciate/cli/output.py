@@ -300,8 +300,10 @@ def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tupl
     ]
 
 
-def format_rewards(values: dict[str, float] | None) -> str:
-    return "  ".join(f"{name}={short_number(value)}" for name, value in (values or {}).items())
+def format_rewards(values: Mapping[str, float | None] | None) -> str:
+    return "  ".join(
+        f"{name}={'–' if value is None else short_number(value)}" for name, value in (values or {}).items()
+    )
 
 
 def format_result(result: RunResult | None) -> str:

@@ -268,6 +268,7 @@ class Workspace:
         self.root, self.path, self.temporary = root, root / "program", root / "tmp"
         self._problem: Problem | None = request.problem
         program = request.parents[0].program if request.parents else request.seed_program
+        self._role = "change" if request.parents else "start from"
         self._before: Mapping[str, str] = {}
         if program:
             self._before = {PYTHON_MAIN: program} if self._problem is None else self._problem.files_in(program)
@@ -283,9 +284,9 @@ class Workspace:
             return "Your working directory is empty. Print the answer; nobody can answer questions."
         names = ", ".join(self._before)
         return (
-            f"The program to change is in your working directory: {names}. Either edit it there, and its final content"
-            " is your answer, or print the answer as described above. Leave no other files behind. Nobody can answer"
-            " questions."
+            f"The program to {self._role} is in your working directory: {names}. Either edit it there, and its final"
+            " content is your answer, or print the answer as described above. Leave no other files behind. Nobody can"
+            " answer questions."
         )
 
     def answer(self) -> str | None:

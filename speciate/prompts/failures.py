@@ -17,7 +17,7 @@ from speciate.prompts.text import bounded, fenced, printable
 SHOWN: Final = 4
 """Causes that a prompt lists."""
 _MAX_READ_CHARS: Final = 8000
-_MAX_CAUSE_CHARS: Final = 300
+_MAX_CAUSE_CHARS: Final = 200
 _MAX_SOURCE_CHARS: Final = 120
 _FRAME: Final = re.compile(
     r'^ *File "([^"\n]+)", line ([0-9]{1,9})[^\n]*\n((?: {4}[^\n]*\n)?)(?:[ ~^]*\n|  \[Previous line[^\n]*\n)*',

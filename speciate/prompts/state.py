@@ -89,7 +89,9 @@ def goal_text(problem: Problem, best: Individual) -> str:
     first, *others = problem.space.selected
     rule = f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} is better"
     if others:
-        rule = "after the targets, the objective furthest from the best end of its range decides"
+        weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
+        now = "" if weakest in secret_objectives(problem) else f", now {weakest}"
+        rule = f"after the targets, the objective furthest from the best end of its range decides{now}"
     if others and problem.weight_vector is not None:
         weights = zip(problem.space.selected, problem.weight_vector, strict=True)
         terms = [f"{short_number(w, 3)} {o.name}" for o, w in weights if o.name not in secret_objectives(problem)]

@@ -31,6 +31,8 @@ class CandidateRecord(Record):
     inspirations: tuple[int, ...]
     rewards: dict[str, float] | None
     """Rewards by objective in the author's units; None if it failed."""
+    unmeasured: tuple[str, ...] = ()
+    """Objectives that the evaluator did not measure: their rewards are the worst ends of the ranges."""
     scalar: float | None
     targets: tuple[str, ...]
     """Names of the targets that its rewards meet, without refuted ones."""
@@ -80,6 +82,11 @@ class CandidateRecord(Record):
 
     def __repr__(self) -> str:
         return f"<candidate {self.number}: {self.rewards or self.failure_reason}>"
+
+    @property
+    def measured(self) -> dict[str, float | None]:
+        """Rewards by objective, None for those that were not measured; empty if it failed."""
+        return {name: None if name in self.unmeasured else value for name, value in (self.rewards or {}).items()}
 
 
 class CandidateDetail(CandidateRecord):

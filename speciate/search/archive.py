@@ -102,6 +102,8 @@ def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.ran
     Within a front each is drawn with probability proportional to its L1 distance from the nearest shown one, as in
     k-means++ (Arthur and Vassilvitskii 2007). The mean of this distance is the reward diversity that VPO reports.
 
+    Elites worse than the median in every objective are left out.
+
     At least one row is already ``shown``. Returns at most ``count`` distinct rows, none with the rewards of a shown
     one; ``rng`` draws one number for each.
     """
@@ -109,6 +111,7 @@ def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.ran
     if count == 0:
         return drawn
     nearest = np.abs(pool.points[:, None, :] - pool.points[None, list(shown), :]).sum(axis=2).min(axis=1)
+    nearest[(pool.points < np.median(pool.points, axis=0)).all(axis=1)] = 0.0
     while len(drawn) < count and nearest.any():
         rows = np.flatnonzero(nearest)
         rows = rows[pareto_front(pool.points[rows])]

@@ -162,6 +162,7 @@ def _values(scoring: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
         "first": scoring.by_name(names["first"]) if names.get("first") else None,
         "error": scoring.by_name(names["error"]) if names.get("error") else None,
         "rewards": None if row.rewards is None else scoring.by_name(row.rewards),
+        "unmeasured": tuple(filter(None, (names.get("unmeasured") or "").split(", "))),
         "targets": scoring.named(row.targets & ~row.refuted),
         "refuted": scoring.refutations(row.refuted, row.rewards, repeats),
         "repeats": tuple(each if isinstance(each, str) else scoring.by_name(each) for each in repeats),

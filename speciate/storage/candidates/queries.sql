@@ -1,23 +1,26 @@
 -- advice: Number of the advice in the prompt of a candidate.
 (SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice
 
+-- unmeasured: Names of the objectives that an evaluator did not measure.
+artifacts ->> 'not measured' AS unmeasured
+
 -- texts: What lists leave out: the words that the author of a proposal sent beside its program.
 {advice}, (SELECT nullif(left(btrim(regexp_replace(regexp_replace(r.completion,
     '```.*?(```|$)', '', 'g'), '<<<<<<< SEARCH.*?(>>>>>>> REPLACE|$)', '', 'g'), E' \n\r\t'), 20000), '')
   FROM rollouts r WHERE r.id = rollout_id AND r.author IS NOT NULL) AS rationale
 
 -- candidates: A page of the candidates of a run.
-SELECT {record}, {advice}, {best} AS best FROM candidates WHERE run_id = :run_id{conditions}
+SELECT {record}, {unmeasured}, {advice}, {best} AS best FROM candidates WHERE run_id = :run_id{conditions}
 ORDER BY {order} LIMIT :limit
 
 -- candidate: A candidate by id.
-SELECT {detail}, {texts} FROM candidates WHERE id = :id
+SELECT {detail}, {unmeasured}, {texts} FROM candidates WHERE id = :id
 
 -- candidate_of: A candidate by run and number.
-SELECT {detail}, {texts} FROM candidates WHERE run_id = :run_id AND number = :number
+SELECT {detail}, {unmeasured}, {texts} FROM candidates WHERE run_id = :run_id AND number = :number
 
 -- export: The next candidates of a run.
-SELECT {detail}, {texts} FROM candidates WHERE run_id = :run_id AND number > :last ORDER BY number LIMIT 200
+SELECT {detail}, {unmeasured}, {texts} FROM candidates WHERE run_id = :run_id AND number > :last ORDER BY number LIMIT 200
 
 -- labels: Labels of a run for its export.
 SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :run_id
@@ -32,7 +35,7 @@ WITH RECURSIVE lineage (step, number, waiting) AS (
   FROM lineage JOIN candidates c ON c.run_id = :run_id AND c.number = (SELECT max(n) FROM unnest(waiting) n)
   WHERE step < :limit
 )
-SELECT {record}, {advice} FROM candidates WHERE run_id = :run_id AND number IN (SELECT number FROM lineage)
+SELECT {record}, {unmeasured}, {advice} FROM candidates WHERE run_id = :run_id AND number IN (SELECT number FROM lineage)
 ORDER BY number DESC
 
 -- ranked: What ranks candidates, by number.

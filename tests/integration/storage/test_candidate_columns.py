@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
+from speciate.domain.candidate import UNMEASURED, Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.ports.runs import NewRun
 from speciate.ports.work import EvaluatedBatch
@@ -108,3 +108,12 @@ def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> Non
     (member,) = stores.work.members(failed, [1]).values()
     assert (detail.failure, detail.failure_reason, detail.failure_detail) == (failure.kind, "raised", "detail")
     assert member.failure == failure
+
+
+def test_objectives_without_a_measurement_are_named(stores: Stores) -> None:
+    names = toy_problem().space.names
+    evaluation = Evaluation(rewards=(1.0, 9.0), artifacts={UNMEASURED: names[1]})
+    run_id, _ = _record(stores, evaluation)
+    (listed,) = stores.queries.candidates(run_id).items
+    for read in (listed, stores.queries.candidate_of(run_id, 1)):
+        assert read.measured == {names[0]: 1.0, names[1]: None}

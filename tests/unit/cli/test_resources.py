@@ -191,10 +191,11 @@ def test_invalid_candidate_number(cli: Cli, service: FakeService, name: str) -> 
 def test_candidates_list(cli: Cli, service: FakeService) -> None:
     failed = candidate_json(2, status="failed", rewards=None, failure="crashed", failure_reason="exited", parents=[1])
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
-    service.on("GET", f"/v1/runs/{RUN}/candidates", page(failed, candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/candidates", page(failed, candidate_json(1, unmeasured=["radius"])))
     service.on("GET", f"/v1/runs/{RUN}/front", page(best("first", radius=2.5).model_dump(mode="json")))
     outcome = cli("candidates", "list", RUN, "--status", "failed", "--island", 0)
     assert "crashed (exited)" in outcome.lines[1]
+    assert "radius=–" in outcome.lines[2]
     assert service.requests[-1].query["status"] == ["failed"]
     assert set(service.requests[-1].query) == {"limit", "status", "island"}
     given = {"sort": "radius", "rule": "radius >= 2", "role": "mutate", "policy": "qwen@2", "target": "first"}

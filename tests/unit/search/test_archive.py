@@ -117,8 +117,8 @@ def test_inspirations_are_drawn_by_their_distance_front_by_front() -> None:
     assert sorted(draw_diverse(pool, [0], 2, rng)) == [2, 3]
     assert draw_diverse(pool, [0], 9, rng)[2:] == [4]
     assert draw_diverse(pool, [0, 2, 3, 4], 9, rng) == []
-    single = ParentPool(np.arange(5), np.array([[0.9], [0.0], [0.7], [0.9], [0.8]]))
-    assert draw_diverse(single, [0], 2, rng) == [4, 2]
+    single = ParentPool(np.arange(7), np.array([[0.9], [0.0], [0.7], [0.9], [0.8], [0.1], [0.2]]))
+    assert draw_diverse(single, [0], 3, rng) == [4, 2]
 
 
 @pytest.mark.parametrize(
