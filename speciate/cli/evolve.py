@@ -146,7 +146,7 @@ def evolve_command(
         problem=problem,
         models=model or (),
         agents=agent or (),
-        max_tokens=max_tokens,
+        sampling={"max_tokens": max_tokens},
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
         anew=new,

@@ -26,9 +26,9 @@ _NO_MESSAGE: Final = "system_message"
 
 
 class _Part(BaseModel):
-    """A part of the configuration; ignores unknown keys."""
+    """A part of the configuration; what it does not declare is not used."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -86,7 +86,10 @@ def settings_in(folder: Path, config: Path | None = None) -> tuple[Settings, lis
     """
     if config is not None:
         settings, remarks = _settings_of(config.parent, config.name, [])
-        unused = _unused(_values_in(read_plain(config.parent, config.name)), Settings)
+        unused = [
+            f"{name}.{each}" for name, part in settings if isinstance(part, _Part) for each in part.model_extra or ()
+        ]
+        unused += settings.model_extra or ()
         return settings, remarks + ([f"{config.name}: not used: {', '.join(unused)}"] if unused else [])
     name, remarks = CONFIG, []
     if not os.path.lexists(folder / CONFIG):
@@ -111,19 +114,6 @@ def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings,
             f"{name} allows {settings.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"
         )
     return settings, remarks
-
-
-def _unused(values: dict[str, Any], part: type[BaseModel]) -> list[str]:
-    names = []
-    for name, value in values.items():
-        if value is None:
-            continue
-        field = part.model_fields.get(str(name))
-        if field is None:
-            names.append(str(name))
-        elif isinstance(value, dict) and isinstance(field.default, _Part):
-            names += [f"{name}.{each}" for each in _unused(value, type(field.default))]
-    return names
 
 
 def _values_in(text: str) -> dict[str, Any]:

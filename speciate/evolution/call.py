@@ -109,7 +109,7 @@ def evolve(
         problem=problem if config is None else {**problem, "config": config},
         models=_weighted(model),
         agents=_listed(agent),
-        max_tokens=max_tokens,
+        sampling={"max_tokens": max_tokens},
         spec={"budget": budget, "seed": seed, **spec},
         anew=new,
         confirm=confirm,

@@ -43,9 +43,8 @@ class Task:
     problem: Mapping[str, Any] = field(default_factory=dict)
     models: Sequence[str] = ()
     agents: Sequence[str] = ()
-    max_tokens: int | None = None
-    temperature: float | None = None
-    """Longest completion of the models; None for what suits their provider."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """``max_tokens`` and ``temperature`` of the models; None for what suits their provider."""
     policies: str | Mapping[str, float] | None = None
     """Registered policies; without any policy, programs change at random."""
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -109,12 +108,8 @@ def _configured(task: Task) -> Task:
         return task
     settings, _ = settings_in(config.parent, config)
     budget = {"evaluations": settings.max_iterations} | _set(task.spec.get("budget", {}))
-    return replace(
-        task,
-        spec={"seed": settings.random_seed} | _set(task.spec) | {"budget": budget},
-        max_tokens=task.max_tokens or settings.llm.max_tokens,
-        temperature=settings.llm.temperature,
-    )
+    sampling = settings.llm.model_dump(include={"temperature", "max_tokens"}) | _set(task.sampling)
+    return replace(task, spec={"seed": settings.random_seed} | _set(task.spec) | {"budget": budget}, sampling=sampling)
 
 
 def _set(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +131,7 @@ def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
 
 def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
     version = _same_version(client, problem) or client.problems.add(problem.problem)
-    weights = register(client.policies, task.models, task.agents, task.max_tokens, task.temperature)
+    weights = register(client.policies, task.models, task.agents, **_set(task.sampling))
     if isinstance(task.policies, str):
         weights[task.policies] = 1.0
     weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -101,31 +101,25 @@ def agent_policy(command: str) -> Policy:
 
 
 def register(
-    registry: PolicyRegistry,
-    models: Sequence[str],
-    agents: Sequence[str] = (),
-    max_tokens: int | None = None,
-    temperature: float | None = None,
+    registry: PolicyRegistry, models: Sequence[str], agents: Sequence[str] = (), **sampling: Any
 ) -> dict[str, float]:
     """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
 
-    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used. Raises
-    as ``inline_policy``.
+    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used.
+    ``sampling`` and errors as of ``inline_policy``.
     """
     weights: dict[str, float] = {}
     for text in models:
         model, weight = _weighted(text)
-        name = _registered(registry, model, max_tokens, temperature).name
+        name = _registered(registry, model, sampling).name
         if name in weights:
             raise InvalidInputError(f"--model {printable(model)} is repeated.")
         weights[name] = weight
     return weights | {registry.add(agent_policy(command)).name: 1.0 for command in agents}
 
 
-def _registered(
-    registry: PolicyRegistry, model: str, max_tokens: int | None, temperature: float | None
-) -> PolicyVersion:
-    policy, source = inline_policy(model, max_tokens, temperature), _source(model)
+def _registered(registry: PolicyRegistry, model: str, sampling: Mapping[str, Any]) -> PolicyVersion:
+    policy, source = inline_policy(model, **sampling), _source(model)
     try:
         key = environment_key(source.preset, source.name)
     except InvalidInputError:
