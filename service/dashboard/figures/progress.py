@@ -22,7 +22,7 @@ from speciate.schema.unlocks import UnlockRecord
 MAX_OBJECTIVES: Final = 4
 """Objectives drawn; the table has all."""
 
-_HEIGHTS: Final = (16, 16, 12, 16, 20)  # by the number of objectives drawn
+_HEIGHTS: Final = (16, 16, 18, 24, 30)  # by the number of objectives drawn
 
 _MAX_STEPS: Final = 400
 _MAX_FAILURES: Final = 12
@@ -52,6 +52,8 @@ def progress_chart(
         lines = limit_lines(problem, objective, name)
         # Named beside the title: in a small chart, labels at the lines would be cut off or lie over the curve.
         aims = ", ".join(f"{line.pop('label')['text']} {line['y0']:.4g}" for line in lines)
+        if len(problem.targets) == 1:  # its name would be repeated
+            aims = ", ".join(f"target {line['y0']:.4g}" for line in lines)
         layout["shapes"] += lines
         drawn_values = [*(line["y0"] for line in lines), *(value for trace in traces for value in trace["y"])]
         top = 1 - rank / len(drawn)
