@@ -120,7 +120,7 @@ class ArmOutcome(EvidenceRecord):
     steps: int
     weights: str
     data: str
-    writer: Literal["the engine", "transformers"] | None
+    writer: Literal["the engine", "the generator", "transformers"] | None
     versions: Mapping[str, str]
     measured: Measured
     met: Mapping[Mode, TargetHits]
@@ -241,11 +241,17 @@ def outcome_of(
         steps=manifest.steps,
         weights=weights,
         data=manifest.data_digest,
-        writer=None if arm.method == "base" else "the engine" if manifest.config.get("use_engine") else "transformers",
+        writer=None if arm.method == "base" else _writer(manifest),
         versions=manifest.versions,
         measured=_measured(pools["independent"]),
         met={mode: _met(plan, pool) for mode, pool in pools.items()},
     )
+
+
+def _writer(manifest: Manifest) -> Literal["the engine", "the generator", "transformers"]:
+    if (engine := manifest.config.get("use_engine")) is None:  # an option until tiny policies took the generator, too
+        return "the generator"
+    return "the engine" if engine else "transformers"
 
 
 def control_outcome_of(

@@ -27,7 +27,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "max_tokens": 64,
     "max_prompt_tokens": 512,
     "prompt_style": "prefilled",
-    "use_engine": "false",
     "micro_batch": 64,
     "save_every": 10,
 }

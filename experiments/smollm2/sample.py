@@ -132,7 +132,7 @@ class _Writer:
 
     def _ended(self, ids: Sequence[int], opening: str) -> tuple[str, int]:
         """Return the text of a rollout up to what ends it, and its number of tokens with that."""
-        from speciate.training.engine_rollouts import BlockRule
+        from speciate.training.rollout_rules import BlockRule
 
         end = self._tokenizer.eos_token_id
         ids = ids[: ids.index(end)] if end in ids else ids

@@ -42,15 +42,7 @@ class SamplingParams:
     tops: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """What a rule writes into a completion: it drops the last tokens, and the completion continues after others."""
-
-    dropped: int
-    tokens: tuple[int, ...]
-
-
-Rule = Callable[[int, int], bool | Insertion]
+Rule = Callable[[int, int], bool]
 """Called with index and token of every sampled token; True ends that completion."""
 
 
@@ -66,8 +58,6 @@ class SampledCompletion:
     """``stop`` (end-of-text, or the caller's rule) or ``length``."""
     tops: tuple[Alternatives, ...] = ()
     """For each position the likeliest tokens with their log-probabilities; empty unless requested."""
-    inserted: tuple[int, ...] = ()
-    """Positions of the tokens that the rule wrote; their log-probability is given as 0."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,8 +84,6 @@ class _RowOwner:
     request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)
-    pending: deque[int] = field(default_factory=deque)
-    inserted: list[int] = field(default_factory=list)
 
 
 class Engine:
@@ -211,16 +199,9 @@ class Engine:
         state["count"] += 1
         stopped = self._ends[tokens]
         for row, owner in enumerate(self._owners):
-            if owner.pending:
-                self._insert(row, 1, owner.pending.popleft())
-                stopped[row] = False
-            elif owner.request.stops is not None:
-                outcome = owner.request.stops(owner.index, int(tokens[row]))
-                if isinstance(outcome, Insertion):
-                    owner.pending.extend(outcome.tokens)
-                    if outcome.dropped:  # otherwise the sampled token has to be decoded first
-                        self._insert(row, outcome.dropped, owner.pending.popleft())
-                stopped[row] = outcome is True or (outcome is False and stopped[row])
+            stops = owner.request.stops
+            if stops is not None and not stopped[row] and stops(owner.index, int(tokens[row])):
+                stopped[row] = True
         complete = self._finish(stopped)
         live = rows.live
         if live:
@@ -229,17 +210,6 @@ class Engine:
             rows.logits[:live] = self._model.decode(last.astype(np.intp), state["position"], rows.cache)
             state["position"] += 1
         return complete
-
-    def _insert(self, row: int, dropped: int, token: int) -> None:
-        """Write a token in the place of a sequence's last ones, of which the cache holds all but the last."""
-        record = self._rows.state[row : row + 1]
-        record["count"] += 1 - dropped
-        record["position"] += 1 - dropped
-        place = int(record["count"][0]) - 1
-        record["tokens"][0, place], record["logprobs"][0, place] = token, 0.0
-        owner = self._owners[row]
-        del owner.tops[place + 1 :]
-        owner.inserted.append(place)
 
     def _note_tops(self, logits: Array, tops: Tokens) -> None:
         asking = np.flatnonzero(tops)
@@ -261,7 +231,6 @@ class Engine:
                 tuple(record["logprobs"][:count].tolist()),
                 "stop" if stopped[row] else "length",
                 tuple(owner.tops),
-                tuple(owner.inserted),
             )
             if owner.request.done:
                 complete.append(owner.request)

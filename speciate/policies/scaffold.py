@@ -1,7 +1,7 @@
 """Write sets of answers by continued requests: each answer of a set takes a request that continues those before it.
 
 What stands between two answers is written here, so a small model cannot miss the form of a set, and any server that
-continues a text or a message will do. The trainer writes the same (``speciate.training.engine_rollouts``).
+continues a text or a message will do. The trainer writes the same (``speciate.training.rollout_rules``).
 """
 
 from __future__ import annotations

@@ -89,8 +89,6 @@ class TrainConfig:
     """Rank of a LoRA adapter; 0 trains all weights."""
     use_vllm: bool = False
     """True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package)."""
-    use_engine: bool = False
-    """True to have the numpy engine write the rollouts (docs/adr/0007-policies.md)."""
     bfloat16: bool | None = None
     """Compute in bfloat16, with weights and gradients in float32; None: on a GPU only. Newer CPUs are faster, too."""
     max_prompt_tokens: int = 4096
@@ -108,8 +106,6 @@ class TrainConfig:
                 f"no method is called {self.method!r}.",
                 remedy=did_you_mean(self.method, ESTIMATORS) or f"Methods: {', '.join(ESTIMATORS)}.",
             )
-        if self.use_engine and self.use_vllm:
-            raise InvalidInputError("use_engine excludes use_vllm: set one of them to false.")
         if self.problems < self.prompts:
             raise InvalidInputError(f"problems = {self.problems}: fewer than the {self.prompts} prompts of a batch.")
         at_once = self.micro_batch or self.batch
@@ -131,7 +127,7 @@ class TrainConfig:
         A checkpoint after every step costs 2 % of the time, and an interrupted run loses nothing.
         """
         prompts, share = (32, 0.0) if task.startswith("maze") else (48, 1 / 3)
-        return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1, use_engine=True)
+        return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1)
 
     @classmethod
     def paper(cls, method: str, *, seed: int = 0) -> Self:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
-from speciate.inference.engine import Rule
-from speciate.training.engine_rollouts import Rollout, base_of, merged
+from speciate.training.rollout_rules import Rollout, Rule
 from speciate.training.row_blocks import WIDTH, Block, Row, blocks_of, compact
 
 _PREFILL_TOKENS: Final = 2048
@@ -34,7 +33,7 @@ class Generator:
     """Copy of a model in training that writes its rollouts; graphs and caches stay from one batch to the next."""
 
     def __init__(self, model: Any, device: torch.device, *, bfloat16: bool) -> None:
-        plain = base_of(model)
+        plain = _base_of(model)
         self._config, self._rotary = plain.config, plain.model.rotary_emb
         self._device, self._dtype = device, torch.bfloat16 if bfloat16 else torch.float32
         self._heads, self._kv = self._config.num_attention_heads, self._config.num_key_value_heads
@@ -54,7 +53,7 @@ class Generator:
 
     @staticmethod
     def supports(model: Any) -> bool:
-        plain = base_of(model)
+        plain = _base_of(model)
         config = plain.config
         return (
             type(plain) in (LlamaForCausalLM, Qwen2ForCausalLM)
@@ -107,7 +106,7 @@ class Generator:
     def _refresh(self, model: Any) -> None:
         """Copy the weights, in place: graphs hold their addresses. Matrices with one input become one."""
         parts: defaultdict[str, list[Tensor]] = defaultdict(list)
-        for name, tensor in sorted(merged(base_of(model)), key=itemgetter(0)):
+        for name, tensor in sorted(_merged(_base_of(model)), key=itemgetter(0)):
             parts[_FUSED.sub("fused", name)].append(tensor)
         for name, tensors in parts.items():
             if name not in self._weights:
@@ -309,3 +308,20 @@ def _by_block(x: Tensor) -> Tensor:
 def _by_row(x: Tensor) -> Tensor:
     """Return the inverse of ``_by_block``."""
     return x.unflatten(2, (WIDTH, -1)).transpose(1, 2).flatten(0, 1)
+
+
+def _base_of(model: Any) -> Any:
+    """Return the model of transformers within one of PEFT, with the adapter's layers in it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _merged(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the weights of a model by name, each with the change that an adapter makes to it."""
+    adapted = {name: part for name, part in model.named_modules() if hasattr(part, "get_delta_weight")}
+    for name, part in adapted.items():
+        own = part.base_layer.state_dict()
+        yield from ((f"{name}.{each}", tensor) for each, tensor in own.items() if each != "weight")
+        yield f"{name}.weight", own["weight"] + part.get_delta_weight("default").detach()
+    for name, tensor in model.state_dict().items():
+        if not name.startswith(tuple(f"{place}." for place in adapted)):
+            yield name, tensor.detach()

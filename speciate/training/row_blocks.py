@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from speciate.inference.engine import Insertion, Rule
-from speciate.training.engine_rollouts import Rollout
+from speciate.training.rollout_rules import Insertion, Rollout, Rule
 
 WIDTH: Final = 4
 """Rows of a block. More share a prompt's keys and values among more; fewer leave fewer places empty."""

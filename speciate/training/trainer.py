@@ -36,7 +36,6 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.target import TargetSet
-from speciate.inference.engine import Rule
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
@@ -44,11 +43,11 @@ from speciate.prompts.parse import Answer, parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.arguments import token_bytes, trl_arguments, turns
 from speciate.training.config import TrainConfig
-from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts
 from speciate.training.generator import Generator
 from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import chat_text, lora_config, writing
 from speciate.training.reward_batch import Advantages
+from speciate.training.rollout_rules import BlockRule, ClosingRule, Rollout, Rule
 from speciate.training.rollouts import TrainingPopulations, measure, stack_rollouts
 from speciate.training.run_files import CHECKPOINTS, read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
@@ -234,8 +233,6 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def _writer(self, prompt_ids: Any) -> Callable[..., list[Rollout]] | None:
         """Return what writes the rollouts, or None for TRL: with vLLM, other architectures, or distributed weights."""
-        if self.config.use_engine:
-            return write_rollouts
         if not self._generates or self.is_fsdp_enabled or self.is_deepspeed_enabled:
             return None
         if self._generator is None:

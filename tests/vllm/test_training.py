@@ -19,7 +19,7 @@ ROUNDING = 0.02  # nats per token; vLLM computes in bfloat16, which causes 0.005
 def train(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [os.environ[PYTHON_VARIABLE], str(Path(__file__).parent / "train_on_cpu.py"), "train"]
     command += ["--task", "programs", "--method", "vpo", "--base", str(checkpoints()["programs-base"])]
-    command += ["--out", str(out), "--set", "use_vllm=true", "--set", "use_engine=false", *options]
+    command += ["--out", str(out), "--set", "use_vllm=true", *options]
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     # In the trainer's process, where the trainer can reach vLLM's weights.
     settings = {**SETTINGS, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}

@@ -7,10 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from speciate.inference.engine import Insertion  # noqa: E402
-from speciate.training.engine_rollouts import Rollout  # noqa: E402
 from speciate.training.generator import Generator  # noqa: E402
 from speciate.training.models import new_tokenizer  # noqa: E402
+from speciate.training.rollout_rules import Insertion, Rollout  # noqa: E402
 from speciate.training.row_blocks import WIDTH, Row, blocks_of, compact  # noqa: E402
 
 pytestmark = [

@@ -134,7 +134,7 @@ def test_a_pass_takes_the_groups_that_half_of_the_memory_holds(monkeypatch, tmp_
 def test_a_mutation_has_the_same_length_limit_as_in_serving():
     from types import SimpleNamespace
 
-    from speciate.training.engine_rollouts import Rollout
+    from speciate.training.rollout_rules import Rollout
     from speciate.training.trainer import VectorTrainer
 
     task, args = SimpleNamespace(max_tokens=3), SimpleNamespace(max_completion_length=12)
@@ -409,10 +409,9 @@ def test_a_base_is_trained_in_the_current_directory(tmp_path, monkeypatch):
     assert recipe.read_manifest(tmp_path / "mine").method == "base"
 
 
-@pytest.mark.parametrize("engine", [True, False])
-def test_a_diverging_training_stops_without_saving(base, tmp_path, engine):
+def test_a_diverging_training_stops_without_saving(base, tmp_path):
     arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", "--steps", "9"]
-    arguments += [*SMALL, "--set", "save_every=1", "--set", f"use_engine={str(engine).lower()}"]
+    arguments += [*SMALL, "--set", "save_every=1"]
     done = train(*arguments, "--set", "learning_rate=1e30", cwd=tmp_path, check=False)
     assert done.exit_code == 4, done.exception
     assert "the training has diverged" in done.stderr
@@ -546,8 +545,8 @@ class _InterruptionError(Exception):
     pass
 
 
-@pytest.mark.parametrize(("style", "engine"), [("prefilled", True), ("scaffolded", True), ("scaffolded", False)])
-def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch, style, engine):
+@pytest.mark.parametrize(("style", "bfloat16"), [("prefilled", False), ("scaffolded", True)])
+def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch, style, bfloat16):
     from safetensors.numpy import load_file
 
     from speciate.domain.policy import PolicyRole, PromptStyle
@@ -572,7 +571,7 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     monkeypatch.setattr(PythonTask, "score", score)
     config = TrainConfig(
         "vpo", steps=2, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, save_every=1, lora_rank=2,
-        use_engine=engine, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle(style), bfloat16=not engine,
+        max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle(style), bfloat16=bfloat16,
     )  # fmt: skip
     task = PythonTask(name="python-easy", most_steps=2)
 
@@ -592,7 +591,7 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     assert served.tokens_for(PolicyRole.PROPOSE) == 24
 
 
-@pytest.mark.parametrize("writer", ["engine", "generator", "transformers"])
+@pytest.mark.parametrize("writer", ["generator", "transformers"])
 def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, writer):
     """Whatever probability the model gives to what the scaffold writes, the weights come out the same."""
     import torch
@@ -627,7 +626,7 @@ def test_a_scaffold_has_no_loss(tmp_path, monkeypatch, writer):
     )
     config = TrainConfig(
         "vpo", steps=1, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, lora_rank=2, micro_batch=8,
-        use_engine=writer == "engine", max_tokens=36, max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED,
+        max_tokens=36, max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED,
     )  # fmt: skip
     task = PythonTask(name="python-easy", most_steps=2)
     train_policy(task, config, base, tmp_path / "plain")

@@ -37,7 +37,7 @@ WARM = WarmUpConfig(
     demonstrations=True, gate=0.9, steps=120, every=5, batch=16, learning_rate=5e-3, problems=24, held_out=3
 )
 CONFIG = TrainConfig(
-    "vpo", prompts=2, group=4, problems=8, steps=1, mutation_share=0.0, kl=0.0, use_engine=True, max_tokens=60,
+    "vpo", prompts=2, group=4, problems=8, steps=1, mutation_share=0.0, kl=0.0, max_tokens=60,
     max_prompt_tokens=2000, prompt_style=PromptStyle.SCAFFOLDED, warm_up=WARM,
 )  # fmt: skip
 

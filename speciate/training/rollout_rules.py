@@ -1,27 +1,28 @@
-"""Write rollouts of tiny models on a CPU with the engine of the inference server, and end rollouts by rules.
-
-The engine processes a prompt once for its whole group, and a rollout leaves the batch with its last token: twice as
-fast as transformers' ``generate`` for models of this size. The same engine serves the policy later.
-"""
+"""Rollouts that are being written, and rules that end them or write into them."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile, zip_longest
-from pathlib import Path
-from typing import Any, Final
+from itertools import takewhile, zip_longest
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from speciate.domain.errors import ConfigurationError, InvalidInputError
-from speciate.inference.checkpoint import Checkpoint, checkpoint_of
-from speciate.inference.engine import Engine, GenerationRequest, Insertion, Rule, SamplingParams
 from speciate.prompts.compact import between_answers, ended_answers
 
-MAX_LIVE: Final = 256
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What a rule writes into a rollout: it drops the last tokens, and the rollout continues after others."""
+
+    dropped: int
+    tokens: tuple[int, ...]
+
+
+Rule = Callable[[int, int], bool | Insertion]
+"""Called with the rollout's index and every sampled token; True ends the rollout."""
 
 
 @dataclass(frozen=True)
@@ -122,65 +123,3 @@ class ClosingRule:
     def __call__(self, index: int, token: int) -> bool:
         self._seen[index] += token == self._close
         return self._seen[index] >= self._answers
-
-
-def write_rollouts(
-    model: Any,
-    prompts: Sequence[tuple[Sequence[int], int, Rule | None]],
-    *,
-    ends: Collection[int],
-    temperature: float,
-    seed: int,
-) -> list[Rollout]:
-    """Return a rollout for each prompt: token ids, longest rollout, and rule, which equal prompts share.
-
-    The model is a Llama or Qwen2 of transformers, with an adapter of PEFT or without. A rollout ends with one of
-    the tokens ``ends`` or by its rule.
-    """
-    checkpoint = _checkpoint(model, ends)
-    try:
-        engine = Engine(checkpoint, max_live=MAX_LIVE)
-    except ConfigurationError:
-        raise InvalidInputError(
-            "the training has diverged: its model computes NaN or infinity.",
-            remedy="Start again in another folder with a smaller learning_rate.",
-        ) from None
-    requests: list[GenerationRequest] = []
-    for _, group in groupby(prompts, key=lambda one: (tuple(one[0]), one[1])):
-        same = list(group)
-        prompt, most, rule = same[0]
-        params = SamplingParams(n=len(same), max_tokens=most, temperature=temperature, seed=seed + len(requests))
-        requests.append(GenerationRequest(tuple(prompt), params, rule))
-    engine.run(requests)
-    rollouts = [request.sampled[i] for request in requests for i in range(request.params.n)]
-    return [Rollout([*r.token_ids], [int(i not in r.inserted) for i in range(len(r.token_ids))]) for r in rollouts]
-
-
-def _checkpoint(model: Any, ends: Collection[int]) -> Checkpoint:
-    plain = base_of(model)
-    config = model.config.to_dict() | {"architectures": [type(plain).__name__]}
-    tensors = {name: tensor.numpy() for name, tensor in merged(plain)}
-    try:
-        return checkpoint_of(Path("the model in training"), config, tensors, tuple(ends))
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            str(error).removesuffix(f" {error.remedy}"),
-            remedy="Write the rollouts with transformers: --set use_engine=false.",
-        ) from None
-
-
-def base_of(model: Any) -> Any:
-    """Return the model of transformers within one of PEFT, with the adapter's layers in it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def merged(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the weights of a model by name, each with the change that an adapter makes to it."""
-    adapted = {name: part for name, part in model.named_modules() if hasattr(part, "get_delta_weight")}
-    for name, part in adapted.items():
-        own = part.base_layer.state_dict()
-        yield from ((f"{name}.{each}", tensor) for each, tensor in own.items() if each != "weight")
-        yield f"{name}.weight", own["weight"] + part.get_delta_weight("default").detach()
-    for name, tensor in model.state_dict().items():
-        if not name.startswith(tuple(f"{place}." for place in adapted)):
-            yield name, tensor.detach()

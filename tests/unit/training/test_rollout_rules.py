@@ -1,6 +1,5 @@
-"""The engine's rollouts of a model in training equal those of transformers."""
+"""Rules end rollouts and write into them; what a pass of the trainer takes."""
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.decoders import Fuse
@@ -8,10 +7,10 @@ from tokenizers.models import WordLevel
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from speciate.domain.errors import ConfigurationError, InvalidInputError  # noqa: E402
 from speciate.training.config import TrainConfig  # noqa: E402
-from speciate.training.engine_rollouts import BlockRule, ClosingRule, Rollout, write_rollouts  # noqa: E402
+from speciate.training.generator import Generator  # noqa: E402
 from speciate.training.models import AT_ONCE, new_model, new_tokenizer  # noqa: E402
+from speciate.training.rollout_rules import BlockRule, ClosingRule, Rollout  # noqa: E402
 from tests.unit.inference.checkpoints import write_bytes  # noqa: E402
 
 pytestmark = [
@@ -35,29 +34,15 @@ def model(tokenizer):
     return made.eval()
 
 
+def write_rollouts(model, asked, **options):
+    return Generator(model, torch.device("cpu"), bfloat16=False).write(model, asked, **options)
+
+
 def write(model, tokenizer, prompts, *, temperature=1.0, seed=0):
     close = tokenizer.convert_tokens_to_ids(CLOSE)
     ruled = [(ids, most, ClosingRule(close, answers) if answers > 1 else None) for ids, answers, most in prompts]
     rollouts = write_rollouts(model, ruled, ends=[tokenizer.eos_token_id], temperature=temperature, seed=seed)
     return [rollout.ids for rollout in rollouts]
-
-
-def test_greedy_rollouts_equal_those_of_transformers(model, tokenizer):
-    prompts = [tokenizer(text)["input_ids"] for text in ("w0 w1 w2", "w3", "w4 w5")]
-    ours = write(model, tokenizer, [(prompt, 1, 20) for prompt in prompts], temperature=0.0)
-    for prompt, rollout in zip(prompts, ours, strict=True):
-        whole = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[0, len(prompt) :].tolist()
-        assert rollout == whole[: len(rollout)]
-        assert len(rollout) == 20 or rollout[-1] == tokenizer.eos_token_id
-
-
-def test_token_frequencies_follow_the_model(model, tokenizer):
-    prompt = tokenizer("w0 w1")["input_ids"]
-    drawn = write(model, tokenizer, [(prompt, 1, 1)] * 4000)
-    with torch.no_grad():
-        expected = torch.softmax(model(torch.tensor([prompt])).logits[0, -1], 0).numpy()
-    counts = np.bincount([ids[0] for ids in drawn], minlength=len(expected))
-    assert np.abs(counts / 4000 - expected).max() < 4 * np.sqrt(0.25 / 4000)
 
 
 def test_a_rollout_ends_with_its_last_answer(model, tokenizer):
@@ -73,53 +58,6 @@ def test_a_rollout_ends_with_its_last_answer(model, tokenizer):
     assert any(
         ids[:-1].count(close) for ids in rollouts[50:]
     )  # with one answer the closing token does not end a rollout
-
-
-def test_rollouts_follow_seed_and_weights(model, tokenizer):
-    asked = [(tokenizer("w0")["input_ids"], 1, 8)] * 3 + [(tokenizer("w1")["input_ids"], 1, 8)] * 3
-    first = write(model, tokenizer, asked)
-    assert first == write(model, tokenizer, asked)
-    assert len({tuple(ids) for ids in first}) >= 4
-    assert first != write(model, tokenizer, asked, seed=1)
-    with torch.no_grad():
-        next(iter(model.parameters())).mul_(-1.0)
-    assert first != write(model, tokenizer, asked)
-
-
-def test_an_unsupported_architecture_is_refused_by_name(tokenizer):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    other = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=32))
-    with pytest.raises(ConfigurationError, match="the model in training: architectures") as refused:
-        write(other, tokenizer, [([3], 1, 4)])
-    assert "use_engine=false" in refused.value.remedy
-
-
-def test_use_engine_excludes_vllm():
-    with pytest.raises(InvalidInputError, match="use_engine"):
-        TrainConfig("vpo", use_engine=True, use_vllm=True)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_an_adapter_writes_rollouts_with_the_engine(model, tokenizer, bias):
-    from peft import LoraConfig, get_peft_model
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    if bias:  # Qwen2 has biases beside the adapted weights
-        config = model.config.to_dict() | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-        model = Qwen2ForCausalLM(Qwen2Config.from_dict(config)).eval()
-    prompt = tokenizer("w0 w1 w2")["input_ids"]
-    (before,) = write(model, tokenizer, [(prompt, 1, 20)], temperature=0.0)
-    adapted = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules="all-linear", task_type="CAUSAL_LM"))
-    with torch.no_grad():
-        for name, weights in adapted.named_parameters():
-            if "lora_" in name or name.endswith("bias"):
-                weights.normal_(generator=torch.Generator().manual_seed(4))
-    (ours,) = write(adapted, tokenizer, [(prompt, 1, 20)], temperature=0.0)
-    given = torch.tensor([prompt])
-    theirs = adapted.generate(input_ids=given, do_sample=False, max_new_tokens=20)[0, len(prompt) :].tolist()
-    assert ours == theirs[: len(ours)]
-    assert ours != before
 
 
 def test_rules_end_rollouts_with_their_code_blocks():
@@ -162,7 +100,7 @@ def test_a_cpu_pass_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     from speciate.training.arguments import trl_arguments
     from speciate.training.tasks import GENERATED
 
-    config = replace(TrainConfig.tiny("vpo", "maze"), group=group, use_engine=False)
+    config = replace(TrainConfig.tiny("vpo", "maze"), group=group)
     args = trl_arguments(config, GENERATED["maze"], tmp_path)
     rows = args.per_device_train_batch_size
     assert rows % group == 0
@@ -213,7 +151,7 @@ def scaffolded(model, tokenizer, count=6, limit=12):
     return prompt, write_rollouts(model, asked, ends=[tokenizer.eos_token_id], temperature=1.0, seed=5)
 
 
-def test_the_engine_writes_what_stands_between_answers(scaffold_model):
+def test_a_scaffold_writes_what_stands_between_answers(scaffold_model):
     model, tokenizer = scaffold_model
     _, rollouts = scaffolded(model, tokenizer)
     for rollout in rollouts:
@@ -222,35 +160,6 @@ def test_the_engine_writes_what_stands_between_answers(scaffold_model):
         theirs = [i for i, ours in zip(rollout.ids, rollout.written, strict=True) if not ours]
         assert tokenizer.decode(theirs) in (BETWEEN * 2, BETWEEN + BETWEEN.lstrip("\n"), BETWEEN.lstrip("\n") * 2)
         assert sum(rollout.written) <= 3 * 12
-
-
-def test_the_engine_continues_after_insertions_as_the_model_does(scaffold_model):
-    """Dropped tokens leave no trace: log-probabilities are those of one pass over the text as it stands."""
-    from speciate.inference.engine import Engine, GenerationRequest, Insertion, SamplingParams
-    from speciate.training.engine_rollouts import _checkpoint
-
-    model, tokenizer = scaffold_model
-    prompt = tuple(tokenizer(OPENING)["input_ids"])
-    inserted = tuple(tokenizer(BETWEEN)["input_ids"])
-    seen = {}
-
-    def rule(index, _token):
-        seen[index] = seen.get(index, 0) + 1
-        if index == 3 and seen[index] == 1:
-            return Insertion(1, inserted)  # nothing stays
-        return Insertion(index, inserted) if seen[index] == 5 else False
-
-    request = GenerationRequest(prompt, SamplingParams(n=4, max_tokens=40, seed=2, tops=2), rule)
-    Engine(_checkpoint(model, [tokenizer.eos_token_id])).run([request])
-    for index in range(4):
-        one = request.sampled[index]
-        assert [one.token_ids[i] for i in one.inserted[:15]] == list(inserted)
-        with torch.no_grad():
-            logits = model(torch.tensor([[*prompt, *one.token_ids]])).logits[0, len(prompt) - 1 : -1]
-        logps = torch.log_softmax(logits, 1)[torch.arange(len(one.token_ids)), torch.tensor(one.token_ids)].numpy()
-        logps[list(one.inserted)] = 0.0
-        assert np.abs(logps - np.array(one.logprobs)).max() < 1e-4
-        assert len(one.tops) == len(one.token_ids)
 
 
 @pytest.mark.parametrize(
