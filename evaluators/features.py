@@ -1,7 +1,5 @@
 """Isolation features of this kernel."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

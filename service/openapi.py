@@ -1,7 +1,5 @@
 """Write the OpenAPI document to ``docs/openapi.json``. Usage: ``python -m service.openapi``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final

@@ -6,8 +6,6 @@ result = speciate.evolve("initial_program.py", "evaluator.py", model="openai/gpt
 print(result.best.rewards, result.best.program)
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

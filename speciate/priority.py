@@ -5,8 +5,6 @@ set the priority: the niceness of a process (man 7 sched) and, where Linux sched
 niceness of its session, which then outranks the first. Raising either needs no privilege.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

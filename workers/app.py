@@ -1,7 +1,5 @@
 """Celery application: ``celery -A workers.app worker -Q evaluate …``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from celery import signals

@@ -4,8 +4,6 @@ The pool's processes hold leases of their own, so the main process signals them 
 because the main process closed it or was killed, every pool process releases its leases and exits.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import select

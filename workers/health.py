@@ -3,8 +3,6 @@
 While Redis is unreachable a worker counts as alive: restarting it would not help.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 

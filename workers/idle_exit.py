@@ -4,8 +4,6 @@ Work leaves a pool process with a copy of memory that it shared with the main pr
 Its successor has none of them.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

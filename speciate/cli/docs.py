@@ -1,7 +1,5 @@
 """``speciate docs``: the guides, shown by a running service or as files."""
 
-from __future__ import annotations
-
 import webbrowser
 
 from speciate.cli import output

@@ -12,8 +12,6 @@ Methods return the records of ``speciate.schema`` and raise the errors of ``spec
 messages of the service.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 

@@ -1,7 +1,5 @@
 """Verify the signature of webhook messages."""
 
-from __future__ import annotations
-
 import hmac
 import time
 

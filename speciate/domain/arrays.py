@@ -1,7 +1,5 @@
 """Types of arrays, and numpy, which is imported at its first use: a process that does not compute imports none."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from speciate.domain.lazy import LazyModule

@@ -1,7 +1,5 @@
 """Container images in which programs of a problem are built and run."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Final
 

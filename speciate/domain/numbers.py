@@ -1,7 +1,5 @@
 """Numbers as short texts, the same on the command line, in prompts and in messages."""
 
-from __future__ import annotations
-
 from typing import Final
 
 _MOST_WHOLE: Final = 1e15

@@ -3,8 +3,6 @@
 Its import, with that of OpenTelemetry, takes a twentieth of the start of such a command.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from speciate.domain.lazy import LazyModule

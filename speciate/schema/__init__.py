@@ -1,7 +1,5 @@
 """Records of stored objects, as the REST API returns them, the SDK parses them and the CLI prints them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from speciate.domain.lazy import lazy_submodules

@@ -4,8 +4,6 @@ with indexes and constraints.
 Ids are UUIDv7; vectors are ``float8[]`` in the problem's declared order.
 """
 
-from __future__ import annotations
-
 from speciate.storage.tables import access, candidates, catalog, declarations, runs, webhooks
 from speciate.storage.tables.columns import metadata
 

@@ -1,15 +1,12 @@
 """Projects, tokens, sessions and idempotency keys."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
-from speciate.storage.tables.columns import Id, Time, created, metadata, optional, required
+from speciate.storage.tables.columns import Id, Time, created, optional, required, table
 
 # A quota that is NULL is unlimited.
-projects = sa.Table(
+projects = table(
     "projects",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("title", sa.Text, nullable=False, server_default=""),
@@ -18,9 +15,8 @@ projects = sa.Table(
 )
 
 # Only the hash of a token is stored, and its first characters for display.
-tokens = sa.Table(
+tokens = table(
     "tokens",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False),
     *required(sa.Text, "name prefix scope created_by"),
@@ -30,9 +26,8 @@ tokens = sa.Table(
 )
 
 # Dashboard sessions. Those of the operator have no token; their proof binds them to SPECIATE_TOKEN.
-sessions = sa.Table(
+sessions = table(
     "sessions",
-    metadata,
     sa.Column("hash", sa.LargeBinary, primary_key=True),
     sa.Column("token_id", Id, sa.ForeignKey("tokens.id")),
     sa.Column("proof", sa.LargeBinary),
@@ -40,9 +35,8 @@ sessions = sa.Table(
     sa.Column("expires_at", Time, nullable=False),
 )
 
-idempotency_keys = sa.Table(
+idempotency_keys = table(
     "idempotency_keys",
-    metadata,
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("request_digest", sa.Text, nullable=False),
     sa.Column("resource_id", Id, nullable=False),

@@ -1,15 +1,12 @@
 """Completions and candidates."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Floats, Id, Ints, created, metadata, optional, required
+from speciate.storage.tables.columns import Floats, Id, Ints, created, optional, required, table
 
-rollouts = sa.Table(
+rollouts = table(
     "rollouts",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     sa.Column("work_id", Id, nullable=False),
@@ -27,9 +24,8 @@ rollouts = sa.Table(
     created(),
 )
 
-candidates = sa.Table(
+candidates = table(
     "candidates",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     *required(sa.BigInteger, "number targets spent_evaluations spent_tokens memory_bytes"),

@@ -39,3 +39,12 @@ def hidden() -> tuple[sa.Column[object], sa.Column[object]]:
 def project() -> sa.Column[object]:
     default = sa.text(f"'{DEFAULT_PROJECT_ID}'")
     return sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False, server_default=default)
+
+
+def table(name: str, *columns: sa.Column[Any]) -> sa.Table:
+    return sa.Table(name, metadata, *columns)
+
+
+def named_table(name: str, *columns: sa.Column[Any]) -> sa.Table:
+    """Return a table of what a project holds by name, ``slug``."""
+    return table(name, sa.Column("id", Id, primary_key=True), project(), *required(sa.Text, "slug"), *columns)

@@ -1,18 +1,13 @@
 """Tournaments and campaigns."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Id, Time, created, metadata, project, required
+from speciate.storage.tables.columns import Time, created, named_table, required
 
-tournaments = sa.Table(
+tournaments = named_table(
     "tournaments",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    project(),
-    *required(sa.Text, "slug digest state"),
+    *required(sa.Text, "digest state"),
     sa.Column("declaration", pg.JSONB, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
@@ -20,12 +15,9 @@ tournaments = sa.Table(
     sa.Column("finished_at", Time),
 )
 
-campaigns = sa.Table(
+campaigns = named_table(
     "campaigns",
-    metadata,
-    sa.Column("id", Id, primary_key=True),
-    project(),
-    *required(sa.Text, "slug digest state"),
+    *required(sa.Text, "digest state"),
     sa.Column("declaration", pg.JSON, nullable=False),  # JSON keeps the order of an ensemble
     sa.Column("reason", sa.Text),
     created(),

@@ -1,15 +1,12 @@
 """Runs, and prompts for proposers outside the service."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import Id, Ints, created, hidden, metadata, project, required
+from speciate.storage.tables.columns import Id, Ints, created, hidden, project, required, table
 
-runs = sa.Table(
+runs = table(
     "runs",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     project(),
     sa.Column("problem_id", Id, sa.ForeignKey("problems.id"), nullable=False),
@@ -30,9 +27,8 @@ runs = sa.Table(
 )
 
 # Prompts that proposers outside the service received; the id is the token that ties an answer to its prompt (ADR 38).
-asks = sa.Table(
+asks = table(
     "asks",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("run_id", Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     *required(sa.Text, "role system user"),

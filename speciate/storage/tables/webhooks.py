@@ -1,16 +1,13 @@
 """Webhooks and their deliveries."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from speciate.storage.tables.columns import NOW, Id, Time, created, metadata, optional, required
+from speciate.storage.tables.columns import NOW, Id, Time, created, optional, required, table
 
 # Receivers of a project's events. The secret that signs deliveries is sealed with SPECIATE_SECRET_KEY.
-webhooks = sa.Table(
+webhooks = table(
     "webhooks",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False),
     *required(sa.Text, "url description sealed"),
@@ -19,9 +16,8 @@ webhooks = sa.Table(
 )
 
 # One row per event and webhook, written in the transaction of the event; ``data`` never changes.
-webhook_deliveries = sa.Table(
+webhook_deliveries = table(
     "webhook_deliveries",
-    metadata,
     sa.Column("id", Id, primary_key=True),
     sa.Column("webhook_id", Id, sa.ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
     sa.Column("event", sa.Text, nullable=False),
