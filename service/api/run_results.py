@@ -62,15 +62,9 @@ def list_run_candidates(
 ) -> Page[CandidateRecord]:
     """List the candidates of a run without their texts, newest first by default."""
     filters = CandidateFilter(
-        status=status,
-        island=island,
-        role=role,
+        status=status, island=island, role=role, target=target, rule=rule, elite=elite, sort=sort,
         policy_id=None if policy is None else stores.catalog.policy(policy).id,
-        target=target,
-        rule=rule,
-        elite=elite,
-        sort=sort,
-    )
+    )  # fmt: skip
     return stores.queries.candidates(run_id, filters, limit=limit, cursor=cursor)
 
 

@@ -103,16 +103,9 @@ def list_runs(
     return stores.runs.list(
         problem_id=None if problem is None else stores.catalog.problem(problem).id,
         policy_id=None if policy is None else stores.catalog.policy(policy).id,
-        state=state,
-        tags=tag,
-        name=name or None,
-        group=group,
-        order=sort,
-        reverse=reverse,
-        visibility=visibility,
-        limit=limit,
-        cursor=cursor,
-    )
+        state=state, tags=tag, name=name or None, group=group, order=sort, reverse=reverse, visibility=visibility,
+        limit=limit, cursor=cursor,
+    )  # fmt: skip
 
 
 @router.post("", status_code=202)

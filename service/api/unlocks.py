@@ -44,10 +44,6 @@ def list_unlocks(
         run_id=None if run is None else stores.runs.get(run).id,
         problem_id=None if problem is None else stores.catalog.problem(problem).id,
         policy_id=None if policy is None else stores.catalog.policy(policy).id,
-        strategy=strategy,
-        first_only=first,
-        unlocks_only=unlocks_only,
-        state=state_of(state),
-        limit=limit,
+        strategy=strategy, first_only=first, unlocks_only=unlocks_only, state=state_of(state), limit=limit,
         cursor=cursor,
-    )
+    )  # fmt: skip

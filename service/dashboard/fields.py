@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from service.strict_json import parse
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import InvalidInputError, invalid_field
 
 _NUMBERS: Final = {"integer": int, "number": float}
 _KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list", "object": "json"}
@@ -213,6 +213,5 @@ def _parse_weights(text: str, where: str) -> str | dict[str, Any]:
     for name, equals, weight in (entry.partition("=") for entry in entries):
         weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
     if len(weights) < len(entries):
-        detail = FieldError("names a policy twice: expected each policy once", where=where)
-        raise InvalidInputError(f"The {where} is not valid: {detail}", field_errors=(detail,))
+        raise invalid_field(f"The {where}", where, "names a policy twice: expected each policy once")
     return weights

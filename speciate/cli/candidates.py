@@ -162,6 +162,8 @@ def _result(candidate: CandidateRecord) -> str:
 
 
 def _show(candidate: CandidateDetail) -> None:
+    near = "near-" if candidate.failure_reason == "near_duplicate" else ""
+    used = f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU"
     output.print_fields(
         ("candidate", f"{candidate.run_id}/{candidate.number}"),
         ("id", candidate.id),
@@ -170,10 +172,7 @@ def _show(candidate: CandidateDetail) -> None:
         ("island", str(candidate.island)),
         ("parents", _numbers(candidate.parents)),
         ("inspirations", _numbers(candidate.inspirations)),
-        (
-            "near-duplicate of" if candidate.failure_reason == "near_duplicate" else "duplicate of",
-            candidate.duplicate_of,
-        ),
+        (f"{near}duplicate of", candidate.duplicate_of),
         ("seed from", candidate.origin),
         ("reused from", candidate.reused_from),
         ("rewards", output.format_rewards(candidate.measured)),
@@ -187,10 +186,7 @@ def _show(candidate: CandidateDetail) -> None:
         ("attested by", candidate.attested_by),
         ("environment", candidate.environment),
         ("output from", candidate.carried_from),
-        (
-            "resources",
-            f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU, {candidate.memory_bytes / 2**20:.0f} MiB",
-        ),
+        ("resources", f"{used}, {candidate.memory_bytes / 2**20:.0f} MiB"),
     )
     rationale = [("rationale", candidate.rationale)] if candidate.rationale else []
     output.print_sections((*rationale, *candidate.artifacts.items(), ("program", candidate.program)))

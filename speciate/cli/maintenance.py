@@ -95,10 +95,9 @@ def prune_command(
 
 
 def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, pruned: bool) -> None:
-    if output.wants_json():
-        size = sum(run.bytes for run in runs)
-        output.print_json({"runs": len(runs), "bytes": size, "audit": entries, "removed": removed, "pruned": pruned})
-    elif pruned:
+    size = sum(run.bytes for run in runs)
+    output.exit_with_json({"runs": len(runs), "bytes": size, "audit": entries, "removed": removed, "pruned": pruned})
+    if pruned:
         also = f", deleted {output.pluralize(entries, 'audit log entry', 'audit log entries')}" if entries else ""
         also += f", removed {output.pluralize(removed, 'deleted object')}" if removed else ""
         output.print_line(f"Pruned {output.pluralize(len(runs), 'run')}{also}. PostgreSQL reuses the space.")

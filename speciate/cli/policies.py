@@ -268,9 +268,7 @@ def _newest_learned(versions: Iterable[PolicyVersion]) -> Iterator[PolicyVersion
 def show(name: PolicyName) -> None:
     """Show a policy version."""
     version = client().policies.get(name)
-    if output.wants_json():
-        output.print_json(version)
-        return
+    output.exit_with_json(version)
     values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served", "probe"})
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
@@ -301,11 +299,9 @@ def export(
 def ping(name: PolicyName) -> None:
     """Check the endpoint of a policy: health, model or adapter, and served weights."""
     answer = client().policies.ping(name)
-    if output.wants_json():
-        output.print_json(answer)
-    else:
-        output.print_line(f"{name} {contact(answer)}.")
-        output.print_fields(*answer.items())
+    output.exit_with_json(answer)
+    output.print_line(f"{name} {contact(answer)}.")
+    output.print_fields(*answer.items())
 
 
 @command(

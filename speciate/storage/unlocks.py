@@ -186,16 +186,10 @@ def _target(
 
 def _attempt(row: sa.Row[Any], reached: int, firsts: Sequence[UnlockRecord], earliest: UnlockRecord | None) -> Attempt:
     by_key = {(first.policy_label, first.strategy): first for first in firsts}
-    first = by_key.get(_key(row))
-    return Attempt(
-        policy=" + ".join(row.ensemble) or row.policy,
-        mutator=row.mutator,
-        strategy=row.strategy,
-        runs=row.runs,
-        evaluations=row.evaluations,
-        tokens=row.tokens,
-        seconds=row.seconds,
-        reached=reached,
-        unlocked_first=earliest is not None and _key(row) == (earliest.policy_label, earliest.strategy),
-        first=first,
-    )
+    values = {
+        "policy": " + ".join(row.ensemble) or row.policy,
+        "reached": reached,
+        "unlocked_first": earliest is not None and _key(row) == (earliest.policy_label, earliest.strategy),
+        "first": by_key.get(_key(row)),
+    }
+    return Attempt.model_validate({**row._asdict(), **values})

@@ -216,13 +216,9 @@ class _Bundle:
 
     @property
     def _by(self) -> str:
-        other = self.manifest.speciate != __version__
         version = self.manifest.speciate
-        return (
-            f", or Speciate {version} computes it otherwise than {__version__}: verify it with {version}"
-            if other
-            else ""
-        )
+        otherwise = f", or Speciate {version} computes it otherwise than {__version__}: verify it with {version}"
+        return "" if version == __version__ else otherwise
 
     def check_archive(self) -> Iterable[str]:
         files = self._archive.infolist()

@@ -18,7 +18,7 @@ from service.dashboard.pages import page
 from service.dashboard.parameters import parse_id
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
-from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
+from speciate.domain.errors import SpeciateError, invalid_field
 from speciate.schema.projects import NewToken
 
 router = APIRouter(include_in_schema=False, prefix="/access")
@@ -105,6 +105,5 @@ def _expiry(days: str) -> datetime | None:
     if not days:
         return None
     if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MAX_DAYS):
-        detail = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
-        raise InvalidInputError(f"The token is not valid: {detail}", field_errors=(detail,))
+        raise invalid_field("The token", "days", f"is {days[:20]!r}: expected a number of days")
     return datetime.now(UTC) + timedelta(days=int(days))

@@ -204,11 +204,7 @@ def prompt(
 
     problem = load_problem(Path(name)) if _exists(Path(name)) else client().problems.get(name).definition
     prompts = example_prompts(problem, seed_of(problem), diff=diff, answers=answers, seed=seed)
-    if output.wants_json():
-        output.print_json(
-            {role: {"system": rendered.system, "user": rendered.user} for role, rendered in prompts.items()}
-        )
-        return
+    output.exit_with_json({role: {"system": each.system, "user": each.user} for role, each in prompts.items()})
     for role, rendered in prompts.items():
         output.print_line(f"──── {role}: system")
         output.print_text(rendered.system)

@@ -21,18 +21,8 @@ from speciate.runs.silent_failure import METRIC_LISTS
 def print_converted(converted: Converted, files: Sequence[Path]) -> None:
     problem, seed = converted.problem, converted.seed
     texts = {label: text for label, text in converted.artifacts.items() if label not in METRIC_LISTS}
-    if output.wants_json():
-        output.print_json(
-            {
-                "problem": problem.slug,
-                "files": [str(path) for path in files],
-                "rewards": seed,
-                "artifacts": texts,
-                "left_out": converted.left_out,
-                "remarks": list(converted.remarks),
-            }
-        )
-        return
+    facts = {"problem": problem.slug, "files": [str(path) for path in files], "rewards": seed, "artifacts": texts}
+    output.exit_with_json({**facts, "left_out": converted.left_out, "remarks": list(converted.remarks)})
     rows = [(o.name, short_number(seed[o.name]), o.aim, o.role.value) for o in problem.objectives]
     output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
     output.print_sections(texts.items())

@@ -301,16 +301,17 @@ def _row(run: RunRecord) -> tuple[object, ...]:
 
 def _stop_reason(run: RunRecord) -> str:
     """Return the shortened reason of a run that is paused, failed or waits for a worker."""
-    return (
-        shorten(run.no_result or run.reason or "", 100, placeholder=" …")
-        if run.no_result or run.state.value in {"paused", "failed", "running"}
-        else ""
-    )
+    reason = run.reason if run.state.value in {"paused", "failed", "running"} else None
+    return shorten(run.no_result or reason or "", 100, placeholder=" …")
 
 
 def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
     plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.search_options.items())
+    sources = (
+        f"run {s.run}: {s.evaluations:,} evaluations, {s.tokens:,} tokens, {s.seconds:.1f} s" for s in run.sources
+    )
+    candidates = (f"{value:,} {each.label}" for _, each, value in run.displayed() if each.of_candidates)
     output.print_fields(
         ("run", run.id),
         *zip(_LABELS, _labels(run), strict=True),
@@ -323,20 +324,11 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("choice", run.spec.policy_choice.value if run.ensembles else None),
         ("strategy", f"{run.spec.searched_by}  {options}".strip()),
         ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
-        (
-            "sources",
-            "\n".join(
-                f"run {s.run}: {s.evaluations:,} evaluations, {s.tokens:,} tokens, {s.seconds:.1f} s"
-                for s in run.sources
-            ),
-        ),
+        ("sources", "\n".join(sources)),
         ("seed", str(run.spec.seed)),
         *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
         ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
-        (
-            "candidates",
-            ", ".join(f"{value:,} {each.label}" for _, each, value in run.displayed() if each.of_candidates),
-        ),
+        ("candidates", ", ".join(candidates)),
         *((each.label, f"{value:,}") for _, each, value in run.displayed() if not each.of_candidates),
         *output.learning_fields(run.learning, over=run.state.ended),
         ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),

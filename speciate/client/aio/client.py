@@ -89,16 +89,9 @@ class AsyncClient:
             state: State of the claims, or ``any``. Default: confirmed.
         """
         call = get_page(
-            "/v1/unlocks",
-            schema.unlocks.UnlockRecord,
-            run=run,
-            problem=problem,
-            policy=policy,
-            strategy=strategy,
-            state=state,
-            first=first or None,
-            unlocks_only=unlocks_only or None,
-        )
+            "/v1/unlocks", schema.unlocks.UnlockRecord, run=run, problem=problem, policy=policy, strategy=strategy,
+            state=state, first=first or None, unlocks_only=unlocks_only or None,
+        )  # fmt: skip
         return self._transport.items(call)
 
     async def problem_unlocks(self, name: str | UUID) -> schema.unlocks.ProblemUnlocks:

@@ -135,17 +135,9 @@ class AsyncRunHandle:
             sort: Reward name, or ``scalar``, to sort by, best first.
         """
         call = get_page(
-            f"{self._path}/candidates",
-            schema.candidates.CandidateRecord,
-            status=status,
-            island=island,
-            role=role,
-            policy=policy,
-            target=target,
-            rule=rule,
-            elite=elite or None,
-            sort=sort,
-        )
+            f"{self._path}/candidates", schema.candidates.CandidateRecord, status=status, island=island, role=role,
+            policy=policy, target=target, rule=rule, elite=elite or None, sort=sort,
+        )  # fmt: skip
         return self._transport.items(call)
 
     async def candidate(self, number: int) -> schema.candidates.CandidateDetail:

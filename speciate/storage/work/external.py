@@ -127,21 +127,15 @@ class ExternalEvaluations(ScopedStore):
         stage = problem.external_stage
         assert stage is not None  # noqa: S101 - only such problems have rows
         measured = None if row.measured is None else read_evaluation(row.measured)
-        return LeasedEvaluation(
-            id=row.id,
-            lease=row.lease_token,
-            lease_until=row.lease_until,
-            attempt=row.attempt,
-            run_id=row.run_id,
-            number=row.number,
-            problem_id=of_run.problem_id,
-            problem=of_run.name,
-            program=row.program,
-            files=problem.files_in(row.program),
-            seed=row.seed,
-            objectives=tuple(objective.name for objective in stage.objectives),
-            measured={} if measured is None else measured_rewards(problem, measured),
-        )
+        values = {
+            "lease": row.lease_token,
+            "problem_id": of_run.problem_id,
+            "problem": of_run.name,
+            "files": problem.files_in(row.program),
+            "objectives": tuple(objective.name for objective in stage.objectives),
+            "measured": {} if measured is None else measured_rewards(problem, measured),
+        }
+        return LeasedEvaluation.model_validate({**row._asdict(), **values})
 
     @with_retries
     def renew(self, leases: Sequence[tuple[UUID, UUID]], lease_s: float) -> tuple[RenewedLease, ...]:
