@@ -8,6 +8,7 @@ from pathlib import Path
 _STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
 _QUERY = re.compile(r"\b(?:FROM|JOIN) runs\b")
 _REASONS = {
+    "candidates/population.sql": "reads one run",
     "candidates/queries.sql": "reads one run",
     "access/quotas.sql": "what was spent was spent",
     "runs/context.sql": "reads one run",
