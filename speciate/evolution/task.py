@@ -131,7 +131,9 @@ def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
 
 def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
     version = _same_version(client, problem) or client.problems.add(problem.problem)
-    weights = register(client.policies, task.models, task.agents, **_set(task.sampling))
+    weights = register(
+        client.policies, task.models, task.agents, **_set({**task.sampling, "budget": spec.budget.tokens})
+    )
     if isinstance(task.policies, str):
         weights[task.policies] = 1.0
     weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies

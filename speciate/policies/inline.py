@@ -55,15 +55,19 @@ class _Source(NamedTuple):
     model: str  # empty to take the only one that is served
 
 
-def inline_policy(model: str, max_tokens: int | None = None, temperature: float | None = None) -> Policy:
+def inline_policy(
+    model: str, max_tokens: int | None = None, temperature: float | None = None, *, budget: int | None = None
+) -> Policy:
     """Return the policy of ``PROVIDER/NAME`` or ``http://HOST:PORT/v1#NAME``, or of a server's only model.
 
-    ``max_tokens`` is the longest completion, by default that of the preset, or half of what the only model reads.
+    ``max_tokens`` is the longest completion, by default that of the preset, at most half of what the only model reads,
+    and an eighth of a run's ``budget`` of tokens: each request reserves it.
     """
     source = _source(model)
     name, longest = (source.model, None) if source.model else _only_model(source)
-    if max_tokens is None and longest is not None and source.preset.max_tokens is not None:
-        max_tokens = min(source.preset.max_tokens, longest // 2)
+    limits = [limit for limit in (longest and longest // 2, budget and budget // 8) if limit]
+    if max_tokens is None and limits and source.preset.max_tokens is not None:
+        max_tokens = min(source.preset.max_tokens, *limits)
     sampling = {"max_tokens": max_tokens, "temperature": temperature}
     sampling = {name: value for name, value in sampling.items() if value is not None}
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)

@@ -105,6 +105,7 @@ def test_the_only_model_of_a_server_needs_no_name(endpoint: Endpoint, monkeypatc
     assert (policy.model, policy.base_url, policy.options) == ("qwen3:8b", endpoint.url, {"fields": {"n": None}})
     endpoint.models = ({"id": "short", "max_model_len": 8192},)
     assert (policy.sampling.max_tokens, inline_policy(endpoint.url).sampling.max_tokens) == (16_384, 4096)
+    assert inline_policy(endpoint.url, budget=20_000).sampling.max_tokens == 2500
     endpoint.models = ("qwen3:8b", "llama")
     with pytest.raises(InvalidInputError, match="expected the name of one of its models: qwen3:8b, llama"):
         inline_policy(endpoint.url.removesuffix("/v1"))
