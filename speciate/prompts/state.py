@@ -85,18 +85,18 @@ def objectives_text(problem: Problem, member: Individual) -> str:
 
 
 def goal_text(problem: Problem, best: Individual) -> str:
-    """Return the values of the best program, which meets all targets, and what ranks another one before it."""
+    """Return what ranks a program before the best one, which meets all targets."""
     first, *others = problem.space.selected
-    rule = f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} is better"
-    if others:
+    if not others:
+        better = "higher" if first.direction is Direction.MAXIMIZE else "lower"
+        return f"{objectives_text(problem, best)} ({better} is better)"
+    if problem.weight_vector is None:
         weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
         now = "" if weakest in secret_objectives(problem) else f", now {weakest}"
-        rule = f"after the targets, the objective furthest from the best end of its range decides{now}"
-    if others and problem.weight_vector is not None:
-        weights = zip(problem.space.selected, problem.weight_vector, strict=True)
-        terms = [f"{short_number(w, 3)} {o.name}" for o, w in weights if o.name not in secret_objectives(problem)]
-        rule = f"after the targets, the sum of {', '.join(terms[:_MOST_VALUES])} decides, each in shares of its range"
-    return f"{objectives_text(problem, best)} ({rule})"
+        return f"the objective furthest from the best end of its range decides{now}"
+    weights = zip(problem.space.selected, problem.weight_vector, strict=True)
+    terms = [f"{short_number(w, 3)} {o.name}" for o, w in weights if o.name not in secret_objectives(problem)]
+    return f"the sum of {', '.join(terms[:_MOST_VALUES])} decides, each in shares of its range"
 
 
 def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individual | None = None) -> tuple[str, ...]:
