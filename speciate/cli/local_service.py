@@ -51,30 +51,14 @@ _WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - l
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Numeric libraries must not start a thread per core in every worker."""
 PRELOADED: Final = (
-    "anyio._backends._asyncio",
-    "celery.apps.worker",
-    "celery.bin.celery",
-    "celery.concurrency.prefork",
-    "celery.concurrency.thread",
-    "celery.fixups.django",
-    "celery.worker.components",
-    "celery.worker.consumer",
-    "cryptography.fernet",
-    "cryptography.hazmat.primitives.kdf.hkdf",
-    "service.app",
-    "service.dashboard.routes",
-    "service.http_protocol",
-    "speciate.cli.serve",
-    "speciate.http_server",
-    "speciate.inference.app",
-    "uvicorn.lifespan.on",
-    "uvicorn.loops.uvloop",
-    "workers.environment",
-    "workers.reconciler",
-    "workers.startup",
-    "workers.tasks",
-    "workers.webhooks",
-)
+    "anyio._backends._asyncio", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork",
+    "celery.concurrency.thread", "celery.fixups.django", "celery.worker.components", "celery.worker.consumer",
+    "cryptography.fernet", "cryptography.hazmat.primitives.kdf.hkdf",
+    "service.app", "service.dashboard.routes", "service.http_protocol",
+    "speciate.cli.serve", "speciate.http_server", "speciate.inference.app",
+    "uvicorn.lifespan.on", "uvicorn.loops.uvloop",
+    "workers.environment", "workers.reconciler", "workers.startup", "workers.tasks", "workers.webhooks",
+)  # fmt: skip
 """Modules that the processes share; see ADR 43."""
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 

@@ -138,9 +138,7 @@ def train_command(
 
 
 def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:
-    if output.wants_json():
-        output.print_json(asdict(diagnosis))
-        return
+    output.exit_with_json(asdict(diagnosis))
     for name, value in diagnosis.rows():
         output.print_line(f"{name}: {value}")
     output.print_line(diagnosis.verdict)

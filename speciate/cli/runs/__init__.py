@@ -28,18 +28,8 @@ if TYPE_CHECKING:
 app = command_group()
 
 _COLUMNS: Final = (
-    "run",
-    "state",
-    "problem",
-    "policy",
-    "strategy",
-    ">spent",
-    ">tokens",
-    ">cost",
-    ">seconds",
-    "best",
-    "reached",
-)
+    "run", "state", "problem", "policy", "strategy", ">spent", ">tokens", ">cost", ">seconds", "best", "reached",
+)  # fmt: skip
 _LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")]
 

@@ -16,17 +16,8 @@ from speciate.runs.progress import RunChange, RunProgress
 from speciate.storage.statements import Statements
 
 _DOCUMENTS: Final = (
-    "failures",
-    "reasons",
-    "recent",
-    "arms",
-    "advice",
-    "streaks",
-    "diagnosis",
-    "learning",
-    "trials",
-    "final",
-)
+    "failures", "reasons", "recent", "arms", "advice", "streaks", "diagnosis", "learning", "trials", "final",
+)  # fmt: skip
 _FIELDS: Final = tuple(name for name in RunProgress.model_fields if name not in {"state", "seconds"})
 """Fields whose column holds the value as it is. ``seconds`` is computed from the clock."""
 
