@@ -127,9 +127,8 @@ def evolve_command(
 
     def announce(limit_s: float) -> None:
         text = f"Scoring the seed program, up to {limit_s:g} s, more while this machine is busy …"
-        if scoring.console.is_terminal:
-            scoring.update(text)
-        else:
+        scoring.update(text)
+        if not scoring.console.is_terminal:
             output.print_note(text)
 
     def confirm(estimate: RunEstimate) -> None:
