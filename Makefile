@@ -48,7 +48,7 @@ test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 10 minutes
 	@$(PYTEST) -n 5 -m 'not system and not fault'
 
 # Few workers kill processes, because a crowd would disturb them.
-test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 7 minutes
+test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 9 minutes
 	@$(PYTEST) -n 4 -m system
 	@$(PYTEST) -n 3 -m fault tests/integration
 

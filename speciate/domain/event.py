@@ -23,7 +23,6 @@ class EventKind(StrEnum):
     RUN_CANCELLED = "run.cancelled"
     BATCH_PROPOSED = "batch.proposed"
     BATCH_EVALUATED = "batch.evaluated"
-    ARCHIVE_UPDATED = "archive.updated"
     TARGET_CLAIMED = "target.claimed"
     TARGET_CONFIRMED = "target.confirmed"
     TARGET_REFUTED = "target.refuted"

@@ -1,4 +1,4 @@
-"""The search strategies. A new strategy is one file and one line in ``STRATEGIES``."""
+"""The search strategies. A new strategy is one file, with an import and a line in ``STRATEGIES``."""
 
 from __future__ import annotations
 
