@@ -107,11 +107,9 @@ def frequent_causes(
             key = _NUMBER.sub("0", headline(failure, problem))
             counts[key] += 1
             newest.setdefault(key, (i, failure))
-    causes = []
-    for key, count in counts.most_common(SHOWN):
-        i, failure = newest[key]
-        causes.append(f"{count} of the last {len(failures)} programs: {headline(failure, problem, program_of(i))}")
-    return tuple(causes)
+    frequent = [(count, *newest[key]) for key, count in counts.most_common(SHOWN)]
+    lines = ((count, headline(failure, problem, program_of(i))) for count, i, failure in frequent)
+    return tuple(f"{count} of the last {len(failures)} programs: {line}" for count, line in lines)
 
 
 def lines_text(lines: Sequence[str]) -> str:

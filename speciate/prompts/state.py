@@ -107,14 +107,10 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
     members = [*([best] if best else []), *(attempt.child for attempt in attempts)]
     rewards = {each.number: each.rewards for each in members}
     firsts = {rounded(r).tobytes(): number for number, r in sorted(rewards.items(), reverse=True) if r is not None}
-    alike: dict[str, dict[str, list[str]]] = {}
+    alike: dict[str, list[str]] = {}
     for each in attempts:
-        changes = alike.setdefault(_outcome(problem, each, firsts), {})
-        changes.setdefault(_change(problem, each), []).append(f"#{each.child.number}")
-    texts = {
-        outcome: [f"{', '.join(n)} {change}" for change, n in changes.items()] for outcome, changes in alike.items()
-    }
-    return tuple(f"{'; '.join(each)}: {outcome}" for outcome, each in texts.items())
+        alike.setdefault(_outcome(problem, each, firsts), []).append(f"#{each.child.number} {_change(problem, each)}")
+    return tuple(f"{'; '.join(changes)}: {outcome}" for outcome, changes in alike.items())
 
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:

@@ -35,12 +35,11 @@ class RecentFailures:
         reads = any(policy.reads_prompts for policy in policies)
         latest = [each for each in population.latest() if each.role is not PolicyRole.POLISH] if reads else []
         self.numbers = [each.number for each in latest if each.role is not PolicyRole.SEED]
-
-        def program_of(i: int) -> str:
-            number = latest[i].number
-            return work.members(context.run_id, [number])[number].program
-
-        self.causes = frequent_causes(context.problem, [each.failure for each in latest], program_of)
+        self.causes = frequent_causes(
+            context.problem,
+            [each.failure for each in latest],
+            lambda i: work.members(context.run_id, [latest[i].number])[latest[i].number].program,
+        )
         failures = [(each, each.failure) for each in latest if each.failure and is_of_program(each.failure)]
         evaluated = [each for each, failure in failures if failure.kind is not FailureKind.REJECTED]
         repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)

@@ -186,7 +186,7 @@ def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
     )
     user = ask((bad,), (), state=SearchState(OTHER, None, 5, tried)).user
     for line in (
-        "#14, #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: the answer ends in the middle of",
+        "#14 from #7, no program; #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: ",
         "#8 from #7, 1 line changed: no change of the rewards\n",
         "sum_of_radii = 0, overlap = 0.5 (VIOLATED: must be <= 0), calls = –\n",
     ):
