@@ -189,7 +189,7 @@ def test_what_is_not_there_is_named(inline: Inline, tmp_path: Path) -> None:
 
 
 def test_a_program_without_marks_may_change_everywhere(inline: Inline, tmp_path: Path) -> None:
-    evaluator = "def evaluate(path):\n    return 1.5\n"
+    evaluator = "'''Count.'''\ndef evaluate(path):\n    return 1.5\n"
     folder = made(tmp_path / "p", {"initial.py": "def run():\n    return 3\n", "judge.py": evaluator})
     notes = inline(folder / "initial.py", folder / "judge.py").notes
     assert notes == ("initial.py has no EVOLVE-BLOCK markers: the whole program may change",)
@@ -213,7 +213,7 @@ def test_a_slow_evaluator_is_tried_for_noise_less_often(
     assert next(counter) == evaluations + 1
     assert converted.seed == {"score": pytest.approx(seed)}
     assert converted.problem.stochastic == (evaluations > 1)
-    assert ("not tried" in converted.notes[0]) == (evaluations == 1)
+    assert any("not tried" in note for note in converted.notes) == (evaluations == 1)
 
 
 def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
