@@ -19,7 +19,7 @@ from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
-HITS = 10
+HITS = 11
 """Distinct programs among 40 answers with the default seed."""
 
 
@@ -89,7 +89,7 @@ RENAMED = toy_problem().model_copy(update={"title": "Other words", "description"
         (sharing(), STOCHASTIC, STOCHASTIC, 0),
         (sharing(), FORGEABLE, FORGEABLE, 0),
         (sharing(budget={"evaluations": 40, "seconds": 1000.0}), toy_problem(), toy_problem(), 0),
-        (sharing(), toy_problem(), RENAMED, HITS),  # another problem draws other answers
+        (sharing(), toy_problem(), RENAMED, 9),  # another problem draws other answers
     ],
 )
 def test_results_are_shared_only_where_they_must_be_equal(
