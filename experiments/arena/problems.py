@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
@@ -111,7 +114,8 @@ class InProcessEvaluator:
 
     def __init__(self, slug: str) -> None:
         self._script: dict[str, Any] = {"__name__": "evaluator"}
-        exec(compile(problem_of(slug).evaluator, f"{slug}.py", "exec"), self._script)  # noqa: S102 - a bundled script
+        with _importable(problem_of(slug).files):
+            exec(compile(problem_of(slug).evaluator, f"{slug}.py", "exec"), self._script)  # noqa: S102 - a bundled script
         self._results: dict[str, Evaluation] = {}
 
     def evaluate(self, problem: Problem, programs: Sequence[str], **_: Any) -> list[Evaluation]:
@@ -131,6 +135,21 @@ class InProcessEvaluator:
                 failure=Failure(kind=FailureKind.CRASHED, reason=type(error).__name__, detail=str(error)[:200])
             )
         return Evaluation(rewards=rewards)
+
+
+@contextmanager
+def _importable(files: Mapping[str, str]) -> Iterator[None]:
+    """Have a script find the modules beside it, of which other problems have some by the same names."""
+    with TemporaryDirectory() as folder:
+        for name, text in files.items():
+            Path(folder, name).write_text(text, "utf-8")
+        sys.path.insert(0, folder)
+        try:
+            yield
+        finally:
+            sys.path.remove(folder)
+            for name in files:
+                sys.modules.pop(Path(name).stem, None)
 
 
 @contextmanager
