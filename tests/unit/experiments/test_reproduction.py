@@ -19,7 +19,7 @@ from speciate.tournaments.statistics.significance import sign_flips
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
-from experiments import causes
+from experiments import causes, overtraining
 from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, independent
 from experiments.reproduction.arms import (
     ABLATIONS,
@@ -315,11 +315,12 @@ def test_the_bundled_policies_are_those_of_the_evidence():
     assert compared == {folder for folder in checkpoints().values() if not read_manifest(folder).is_mutator}
 
 
-def test_the_published_causes_follow_from_their_outcomes(tmp_path):
-    docs = Path(__file__).parents[3] / "docs"
-    published = (docs / "evidence" / "causes.md").read_text("utf-8")
-    report = tmp_path / "causes.md"
+@pytest.mark.parametrize("experiment", [causes, overtraining])
+def test_published_predictions_follow_from_their_outcomes(tmp_path, experiment):
+    docs, name = Path(__file__).parents[3] / "docs", experiment.__name__.rpartition(".")[2]
+    published = (docs / "evidence" / f"{name}.md").read_text("utf-8")
+    report = tmp_path / f"{name}.md"
     report.write_text(published, "utf-8")
     outcomes = str(docs / "evidence" / "reproduction")
-    causes.main(["--only-report", "--evidence", outcomes, "--report", str(report)])
-    assert report.read_text("utf-8") == published, "regenerate it: python -m experiments.causes --only-report"
+    experiment.main(["--only-report", "--evidence", outcomes, "--report", str(report)])
+    assert report.read_text("utf-8") == published, f"regenerate it: python -m experiments.{name} --only-report"
