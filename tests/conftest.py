@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import functools
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -36,6 +37,12 @@ from speciate.storage.stores import Stores, open_stores
 # A busy machine is no failure.
 hypothesis_settings.register_profile("untimed", deadline=None)
 hypothesis_settings.load_profile("untimed")
+
+# What a caller has these processes ignore (`nohup`, `&` in a script), programs under test would ignore, too, and never
+# end. A handler does not pass to them.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"
