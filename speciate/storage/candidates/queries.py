@@ -10,7 +10,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Proposal
+from speciate.domain.candidate import UNMEASURED, Proposal
 from speciate.domain.errors import NotFoundError
 from speciate.runs.payloads import read_proposals
 from speciate.schema.base import Page
@@ -25,7 +25,11 @@ from speciate.storage.runs.context import ScoringSchema, load_scoring_schema
 from speciate.storage.statements import Statements
 
 SQL = Statements(
-    __file__, record=columns_of(CandidateRecord), detail=columns_of(CandidateDetail), answer=columns_of(RolloutAnswer)
+    __file__,
+    record=columns_of(CandidateRecord),
+    detail=columns_of(CandidateDetail),
+    answer=columns_of(RolloutAnswer),
+    not_measured=UNMEASURED,
 )
 
 
