@@ -53,26 +53,26 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="training seeds, fewer or more than declared")
     for name in _SIZES:
         parser.add_argument(f"--{name}", type=int, help="another size than declared, to try the command")
-    given = parser.parse_args()
-    if given.step != "report":
-        plan = _sized(PLANS["gpu" if given.gpu else "cpu"], given)
-        work = Work(plan, given.model, given.out / plan.name, given.evidence / plan.name, gpu=given.gpu)
-        if given.step == "do":
+    options = parser.parse_args()
+    if options.step != "report":
+        plan = _sized(PLANS["gpu" if options.gpu else "cpu"], options)
+        work = Work(plan, options.model, options.out / plan.name, options.evidence / plan.name, gpu=options.gpu)
+        if options.step == "do":
             try:
-                work.do(given.name)
+                work.do(options.name)
             except SpeciateError as error:
                 raise SystemExit(str(error)) from None
             return 0
-        _run(work, sys.argv[2:], time.monotonic() + 60 * given.minutes)
-    write_page(given.page, given.evidence)
+        _run(work, sys.argv[2:], time.monotonic() + 60 * options.minutes)
+    write_page(options.page, options.evidence)
     return 0
 
 
-def _sized(plan: Plan, given: argparse.Namespace) -> Plan:
-    sizes: dict[str, Any] = {name: getattr(given, name) for name in _SIZES if getattr(given, name) is not None}
-    if given.seeds is not None:
+def _sized(plan: Plan, options: argparse.Namespace) -> Plan:
+    sizes: dict[str, Any] = {name: getattr(options, name) for name in _SIZES if getattr(options, name) is not None}
+    if options.seeds is not None:
         sizes["runs"] = {
-            arm: given.seeds if arm in PRIMARY else min(count, given.seeds) for arm, count in plan.runs.items()
+            arm: options.seeds if arm in PRIMARY else min(count, options.seeds) for arm, count in plan.runs.items()
         }
     return replace(plan, **sizes)
 

@@ -211,7 +211,7 @@ def _write_front(evolution: Evolution, out: Path | None, program: str | None) ->
     if program in sys.argv and len(best.files) == 1 and run.record.state.ended:
         words = iter(sys.argv[1:])
         # The directory of --out is taken, and the next run is another one anyway.
-        kept = [word for word in words if word not in ("--new", "--out") or (word == "--out" and not next(words))]
-        kept = [word for word in kept if not word.startswith("--out=")]
-        kept[kept.index(program)] = str(folder / next(iter(best.files)))
-        output.print_note(f"Go on from it with: {join(['speciate', *kept])}")
+        arguments = [word for word in words if word not in ("--new", "--out") or (word == "--out" and not next(words))]
+        arguments = [word for word in arguments if not word.startswith("--out=")]
+        arguments[arguments.index(program)] = str(folder / next(iter(best.files)))
+        output.print_note(f"Go on from it with: {join(['speciate', *arguments])}")

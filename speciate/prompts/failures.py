@@ -73,8 +73,8 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     message = detail[frames[-1].end() :].strip() if frames else ""
     if not message:
         return Cause(detail.strip())
-    given = {EVALUATOR, *problem.files, *problem.data_files} - problem.files_in(problem.seed_program).keys()
-    others = {name.rpartition("/")[2] for name in given}
+    author_files = {EVALUATOR, *problem.files, *problem.data_files} - problem.files_in(problem.seed_program).keys()
+    others = {name.rpartition("/")[2] for name in author_files}
     own = [frame for frame in frames if not _LIBRARY.search(frame[1]) and frame[1].rpartition("/")[2] not in others]
     if not own:
         return Cause(message)
