@@ -29,7 +29,7 @@ SQL = Statements(
     record=columns_of(CandidateRecord),
     detail=columns_of(CandidateDetail),
     answer=columns_of(RolloutAnswer),
-    not_measured=UNMEASURED,
+    not_measured=f"'{UNMEASURED}'",
 )
 
 

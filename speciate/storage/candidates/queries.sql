@@ -2,7 +2,7 @@
 (SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice
 
 -- unmeasured: Names of the objectives that an evaluator did not measure.
-artifacts ->> '{not_measured}' AS unmeasured
+artifacts ->> {not_measured} AS unmeasured
 
 -- texts: What lists leave out: the words that the author of a proposal sent beside its program.
 {advice}, (SELECT nullif(left(btrim(regexp_replace(regexp_replace(r.completion,
