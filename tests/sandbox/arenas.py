@@ -181,13 +181,14 @@ class Arena:
 
     def attacks(self, programs: Sequence[str], **fields: Any) -> list[Evaluation]:
         """Evaluate hostile programs as one batch, and check the same after it."""
-        family, files = self.family(), self.files()
+        # What served the evaluation before may still be ending: it need not stay, and nothing may join.
+        zygotes, family, files = self.zygotes(), self.family(), self.files()
         evaluations = self.evaluate(make_problem(**fields), programs)
-        until(lambda: self.family() == family)
+        until(lambda: zygotes <= self.family() <= family)
         assert self.files() == files
         assert left_behind() == []
         self.check()
-        until(lambda: self.family() == family)
+        until(lambda: zygotes <= self.family() <= family)
         return evaluations
 
     def family(self) -> set[int]:
