@@ -87,11 +87,7 @@ def upgrade() -> None:
         *_optional(sa.BigInteger, "concurrent_runs evaluations_per_day tokens_per_day"),
         _created(),
     )
-    op.create_table(
-        "prompts",
-        sa.Column("digest", sa.Text, primary_key=True),
-        *_required(sa.Text, "system user"),
-    )
+    op.create_table("prompts", sa.Column("digest", sa.Text, primary_key=True), *_required(sa.Text, "system user"))
     op.create_table(
         "reconciler",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
@@ -199,7 +195,7 @@ def upgrade() -> None:
         sa.Column("strategy", sa.Text, nullable=False),
         sa.Column("spec", pg.JSONB, nullable=False),
         sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
-        *_required(sa.Text, "name note", default=""),
+        *_required(sa.Text, "name note", ""),
         sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
         _created(),
         *_visibility(),
@@ -253,7 +249,7 @@ def upgrade() -> None:
         sa.Column("rollout_id", _UUID),
         sa.Column("author", sa.Text),
         sa.Column("text", sa.Text, nullable=False),
-        *_required(sa.BigInteger, "judged won", default="0"),
+        *_required(sa.BigInteger, "judged won", "0"),
         sa.Column("dropped", sa.Boolean, nullable=False, server_default="false"),
         _created(),
     )
@@ -275,10 +271,8 @@ def upgrade() -> None:
         *_optional(_UUID, "rollout_id policy_id"),
         *_required(sa.Text, "role program program_hash status tier"),
         *_required(_INTS, "parents inspirations"),
-        *_optional(
-            sa.Text,
-            "failure failure_reason failure_detail stopped_at shape reused_from attested_by environment origin",
-        ),
+        *_optional(sa.Text, "failure failure_reason failure_detail stopped_at shape reused_from attested_by"),
+        *_optional(sa.Text, "environment origin"),
         *_optional(_FLOATS, "rewards first error"),
         sa.Column("scalar", sa.Double),
         sa.Column("refuted", sa.BigInteger, nullable=False, server_default="0"),
@@ -378,21 +372,13 @@ def upgrade() -> None:
         *_optional(sa.Text, "reason stopping alarm"),
         *_optional(sa.BigInteger, "budget_evaluations budget_tokens best_number granted"),
         sa.Column("budget_seconds", sa.Double),
-        *_required(sa.Double, "seconds cost", default="0"),
+        *_required(sa.Double, "seconds cost", "0"),
         *_optional(_TIME, "running_since started_at finished_at pruned_at"),
-        *_required(
-            sa.BigInteger,
-            "evaluations tokens reserved_evaluations reserved_tokens numbers batches evaluated failed duplicates "
-            "improvements rollouts best_targets claimed confirmed reused improved_at events revision "
-            "estimated_tokens polished",
-            default="0",
-        ),
+        *_required(sa.BigInteger, "evaluations tokens reserved_evaluations reserved_tokens numbers batches", "0"),
+        *_required(sa.BigInteger, "evaluated failed duplicates improvements rollouts best_targets claimed", "0"),
+        *_required(sa.BigInteger, "confirmed reused improved_at events revision estimated_tokens polished", "0"),
         sa.Column("live", sa.Integer, nullable=False, server_default="0"),
-        *_required(
-            pg.JSONB,
-            "failures reasons recent arms advice streaks diagnosis learning trials final",
-            default="{}",
-        ),
+        *_required(pg.JSONB, "failures reasons recent arms advice streaks diagnosis learning trials final", "{}"),
         sa.Column("best", _FLOATS, nullable=False, server_default="{}"),
         sa.CheckConstraint("evaluations + reserved_evaluations <= granted", name="evaluations_granted"),
         sa.CheckConstraint("evaluations + reserved_evaluations <= budget_evaluations", name="evaluations_in_budget"),
@@ -423,10 +409,10 @@ def upgrade() -> None:
         *_required(sa.Text, "kind state"),
         sa.Column("lane", sa.Integer, nullable=False),
         sa.Column("ordinal", sa.BigInteger, nullable=False),
-        *_required(sa.Integer, "attempt resends", default="0"),
+        *_required(sa.Integer, "attempt resends", "0"),
         sa.Column("lease_token", _UUID),
         *_optional(_TIME, "lease_until dispatched_at"),
-        *_required(sa.BigInteger, "reserved_evaluations reserved_tokens", default="0"),
+        *_required(sa.BigInteger, "reserved_evaluations reserved_tokens", "0"),
         sa.Column("payload", pg.JSONB, nullable=False),
         sa.Column("reason", sa.Text),
         _created(),
@@ -464,13 +450,7 @@ def upgrade() -> None:
         _created(),
     )
     _index("ix_asks_run_id", "asks", "run_id")
-    op.create_table(
-        "proposal_answers",
-        _id(),
-        _run(),
-        sa.Column("answer", pg.JSONB, nullable=False),
-        _created(),
-    )
+    op.create_table("proposal_answers", _id(), _run(), sa.Column("answer", pg.JSONB, nullable=False), _created())
     _index("ix_proposal_answers_run_id", "proposal_answers", "run_id")
     op.create_table(
         "engine_sessions",
