@@ -166,9 +166,9 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
     client = app_state.clients(context.proposer)
     prompt = prompt_of([(message.role, message.content) for message in body.messages])
     request = SampleRequest(prompt, PolicyRole.PROPOSE, body.n, 0, problem=context.problem)
-    ceiling = client.token_ceiling(request)
-    ordinal = stores.engines.reserve(session_id, context, ceiling)
-    seed = int(np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal]).integers(2**31))
+    reservation = stores.engines.reserve(session_id, context, client.token_ceiling(request))
+    key = [context.spec.seed, int(context.problem.digest, 16), reservation.ordinal]
+    seed = int(np.random.default_rng(key).integers(2**31))
     rollouts: list[Rollout] = []
     lost = Charge()
     try:
@@ -191,7 +191,7 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
         lost = error.spent
         raise
     finally:
-        commit = stores.engines.book(session_id, context, ceiling, ordinal, rollouts, lost)
+        commit = stores.engines.book(session_id, context, reservation, rollouts, lost)
         if commit is not None:
             stores.signals.committed(commit)
     return ModelAnswer(

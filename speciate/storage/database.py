@@ -177,8 +177,8 @@ S = TypeVar("S", bound="Store")
 def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Repeat a store's method while the server is away, for at most ``retry_for_s`` seconds.
 
-    Every method is one transaction, and those that commit work are fenced by its lease: if the connection breaks after
-    the server committed, the repetition finds the lease lost and changes nothing.
+    Every method is one transaction, and those that commit work are fenced by its lease or the id of a request: if the
+    connection breaks after the server committed, the repetition finds the work done and changes nothing.
 
     Raises (from the decorated method):
         StorageFullError: The disk is full.

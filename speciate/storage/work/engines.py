@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -18,12 +18,22 @@ from speciate.runs import ledger, stopping
 from speciate.runs.engines import MAX_ATTEMPTS, affords, ends_of
 from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
 from speciate.storage.candidates.insert import insert_rollouts
-from speciate.storage.database import ScopedStore, with_retries
+from speciate.storage.database import ScopedStore, with_new_id, with_retries
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Tokens reserved for a request of the model."""
+
+    request_id: UUID
+    tokens: int
+    ordinal: int
+    """Ordinal of its batch, unique in the run."""
 
 
 @dataclass
@@ -134,9 +144,9 @@ class EngineSessions(ScopedStore):
             lease_until=until, evaluations_left=left, reason="" if until else "another runner has the run"
         )
 
-    @with_retries
-    def reserve(self, session_id: UUID, context: RunContext, tokens: int) -> int:
-        """Reserve the tokens of a request of the model; return the ordinal of its batch, unique in the run.
+    @with_new_id
+    def reserve(self, request_id: UUID, session_id: UUID, context: RunContext, tokens: int) -> Reservation:
+        """Reserve the tokens of a request of the model.
 
         Raises:
             BudgetSpentError: The run has ended, or its budget does not hold the request.
@@ -144,34 +154,38 @@ class EngineSessions(ScopedStore):
         """
         with self._engine.begin() as connection:
             locked = lock_progress(connection, context.run_id)
-            self._require_session(connection, session_id)
+            row = connection.execute(SQL.session, {"id": session_id}).one()
+            if row.state != "open":
+                raise _ended(session_id, row.state)
+            if str(request_id) in row.requests:
+                return Reservation(request_id, tokens, row.requests[str(request_id)])
             require_running(context, locked.progress.state)
             if not affords(locked.progress, context.spec.budget, tokens):
                 raise BudgetSpentError(f"the budget of run {context.run_id} does not hold another request.")
+            reservation = Reservation(request_id, tokens, locked.progress.batches)
             locked.progress.reserved_tokens += tokens
             locked.progress.batches += 1
-            connection.execute(SQL.reserve, {"id": session_id, "tokens": tokens})
+            connection.execute(SQL.reserve, {"id": session_id, **asdict(reservation)})
             locked.save(connection)
-            return locked.progress.batches - 1
+            return reservation
 
     @with_retries
     def book(
         self,
         session_id: UUID,
         context: RunContext,
-        tokens: int,
-        ordinal: int,
+        reservation: Reservation,
         rollouts: Sequence[Rollout],
         lost: Charge,
     ) -> Commit | None:
         """Book a request of the model in place of its reservation: its answers, and what was ``lost`` without one."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, context.run_id)
-            if self._state(connection, session_id) != "open":
-                return None  # the reservation was charged when the session ended
-            connection.execute(SQL.reserve, {"id": session_id, "tokens": -tokens})
-            ledger.record_model_answers(locked, context, tokens, rollouts, lost)
-            insert_rollouts(connection, context, uuid7(), ordinal, list(enumerate(rollouts)))
+            if not connection.execute(SQL.book, {"id": session_id, **asdict(reservation)}).rowcount:
+                return None  # it is booked, or the session has ended, which charged the reservation
+            ledger.record_model_answers(locked, context, reservation.tokens, rollouts, lost)
+            batch = [*enumerate(rollouts)]
+            insert_rollouts(connection, context, reservation.request_id, reservation.ordinal, batch)
             return write_change(connection, locked)
 
     @with_retries
@@ -214,13 +228,6 @@ class EngineSessions(ScopedStore):
         ledger.charge(locked.progress, ledger.most_of(reserved_tokens, context))
         values = {"reason": "", "processor_s": 0.0, "refused": {}, **more}
         connection.execute(SQL.end, {"id": session_id, "state": outcome.value, **values})
-
-    def _state(self, connection: sa.Connection, session_id: UUID) -> str:
-        return str(connection.execute(SQL.session, {"id": session_id}).one().state)
-
-    def _require_session(self, connection: sa.Connection, session_id: UUID) -> None:
-        if (state := self._state(connection, session_id)) != "open":
-            raise _ended(session_id, state)
 
 
 def require_running(context: RunContext, state: RunState) -> None:

@@ -23,7 +23,7 @@ RETURNING lease_until
 SELECT s.run_id FROM engine_sessions s JOIN runs r ON r.id = s.run_id WHERE s.id = :id AND r.project_id = :project
 
 -- session: State of a session, locked.
-SELECT state, reserved_tokens FROM engine_sessions WHERE id = :id FOR UPDATE
+SELECT state, reserved_tokens, requests FROM engine_sessions WHERE id = :id FOR UPDATE
 
 -- evaluations_left: Evaluations that the budget of a run leaves besides those in flight; NULL without a limit.
 SELECT budget_evaluations - evaluations - reserved_evaluations FROM run_progress WHERE run_id = :run_id
@@ -32,8 +32,14 @@ SELECT budget_evaluations - evaluations - reserved_evaluations FROM run_progress
 UPDATE engine_sessions SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)
 WHERE id = :id AND state = 'open' RETURNING lease_until
 
--- reserve: Change the tokens that a session has reserved.
-UPDATE engine_sessions SET reserved_tokens = reserved_tokens + :tokens WHERE id = :id
+-- reserve: Reserve the tokens of a request.
+UPDATE engine_sessions SET reserved_tokens = reserved_tokens + :tokens,
+  requests = requests || jsonb_build_object(cast(:request_id AS text), cast(:ordinal AS bigint))
+WHERE id = :id
+
+-- book: End a request, and so its reservation; no row if it or its session has ended before.
+UPDATE engine_sessions SET reserved_tokens = reserved_tokens - :tokens, requests = requests - cast(:request_id AS text)
+WHERE id = :id AND state = 'open' AND jsonb_exists(requests, cast(:request_id AS text))
 
 -- end: End an open session.
 UPDATE engine_sessions SET state = :state, reason = :reason, processor_s = :processor_s, reserved_tokens = 0,
