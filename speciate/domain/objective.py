@@ -44,8 +44,8 @@ class Objective(Value):
     range: tuple[Finite, Finite] = Field(default=(0.0, 1.0), examples=[(0.0, 0.1)])
     """Low and high end of the scale on which objectives are compared. Values outside are allowed and not clipped."""
     estimated: bool = Field(default=False, examples=[True])
-    """True if the range is an estimate: values of archived candidates beyond its better end widen it whenever parents
-    and survivors are chosen."""
+    """True if the range is an estimate: values beyond its better end widen it, those of archived candidates whenever
+    parents and survivors are chosen, those of completions whenever a policy learns from them."""
     limit: Finite = Field(default=0.0, examples=[0.001])
     """Bound of a constraint: at most this if minimized, at least this if maximized."""
     stochastic: bool = Field(default=False, examples=[True])

@@ -13,6 +13,7 @@ import pytest
 from speciate.domain.errors import InvalidInputError, LearningError, ReplayError, UnavailableError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import Policy, Probe, PromptStyle
+from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
@@ -80,11 +81,12 @@ class Session:
     learner: FakeLearner = field(default_factory=FakeLearner)
     client: Varied = field(default_factory=Varied)
     policies: list[str] = field(default_factory=list)
+    problem: Problem = field(default_factory=toy_problem)
 
     def __post_init__(self) -> None:
         self.run = UUID(int=1)
         self.store, self.signals = MemoryWorkStore(ticking_clock()), LocalQueue()
-        self.store.add(RunContext(self.run, toy_problem(), BASE, UUID(int=2), self.spec, proposer_version=3))
+        self.store.add(RunContext(self.run, self.problem, BASE, UUID(int=2), self.spec, proposer_version=3))
         self.signals.committed(self.store.start(self.run))
 
     def go(self) -> LearningState:
@@ -177,6 +179,18 @@ def test_rounding_errors_are_flat_and_small_rewards_are_not() -> None:
     assert (rounded.flat, rounded.step) == (rounded.seen, 0)
     small = Session(learning_spec(161), client=Near("1e-9", "2e-9")).go()
     assert small.step > 0
+
+
+def test_rewards_beyond_an_estimated_range_still_teach() -> None:
+    x, y = toy_problem().objectives
+    narrow = x.model_copy(update={"range": (0.0, 1e-4), "estimated": True})  # nearly all answers lie above it
+    session = Session(learning_spec(161), problem=toy_problem().model_copy(update={"objectives": (narrow, y)}))
+    state = session.go()
+    assert (state.flat, state.step > 0) == (0, True)
+    for task in session.learner.tasks:
+        earned = [rollout.rewards[0][0] for group in task.groups for rollout in group.rollouts]
+        assert max(earned) == pytest.approx(1.0)
+        assert len({*earned}) == len(earned), "none is clipped"
 
 
 def test_failures_beside_the_smallest_reward_are_flat() -> None:
