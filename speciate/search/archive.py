@@ -28,6 +28,7 @@ class ParentPool:
 
     numbers: IntArray  # distinct numbers of the candidates in the run, shape (n,), ascending
     points: FloatArray  # normalised rewards, shape (n, k), higher is better
+    space: RewardSpace  # that of the points: estimated ranges reach the best of their rewards
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -56,7 +57,8 @@ def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:
     feasible = space.violation(rewards) <= 0.0
     if feasible.any() and not feasible.all():
         numbers, rewards = numbers[feasible], rewards[feasible]
-    return ParentPool(numbers, space.widened(rewards).normalise(rewards))
+    widened = space.widened(rewards)
+    return ParentPool(numbers, widened.normalise(rewards), widened)
 
 
 def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:

@@ -27,7 +27,6 @@ from speciate.search.strategy import Family
 def puct_row(
     pool: ParentPool,
     family: Family,
-    space: RewardSpace,
     weights: FloatArray,
     taken: Sequence[int],
     exploration: float,
@@ -41,7 +40,7 @@ def puct_row(
     values = (pool.points * weights).sum(axis=1)
     at, exists = _positions(family.numbers, pool.numbers)
     best, visits = np.full(len(pool), -np.inf), np.zeros(len(pool))
-    best[exists] = _best_child(family, space, weights)[at[exists]]
+    best[exists] = _best_child(family, pool.space, weights)[at[exists]]
     visits[exists] = _expansions(family)[at[exists]]
     scores = puct(np.where(np.isfinite(best), best, values), values, visits, exploration)
     free = ~np.isin(pool.numbers, _relatives(family, taken))

@@ -121,7 +121,7 @@ class IslandsMapElites(IslandStrategy):
         first = self._parent(view, pool, weights, rng)
         if len(pool) == 1 or rng.random() >= self.config.crossover:
             return [first]
-        others = ParentPool(np.delete(pool.numbers, first), np.delete(pool.points, first, axis=0))
+        others = ParentPool(np.delete(pool.numbers, first), np.delete(pool.points, first, axis=0), pool.space)
         second = self._parent(view, others, weights, rng)
         return [first, second + (second >= first)]
 
@@ -129,8 +129,7 @@ class IslandsMapElites(IslandStrategy):
         if rng.random() < self.config.exploration:
             return int(rng.integers(len(pool)))
         if self.config.selection == _PUCT:
-            space, c = view.problem.space, self.config.puct_constant
-            return puct_row(pool, view.family(), space, weights, view.taken, c, rng)
+            return puct_row(pool, view.family(), weights, view.taken, self.config.puct_constant, rng)
         return self._choose(pool.points, rng, weights)
 
     def _bids(self, view: PopulationView, batch: IslandBatch, rank: Rank) -> list[Bid]:

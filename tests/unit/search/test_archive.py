@@ -109,7 +109,7 @@ def test_an_estimated_range_reaches_the_best_of_the_archive() -> None:
 
 def test_inspirations_are_drawn_by_their_distance_front_by_front() -> None:
     points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [-1.0, 2.0], [-9.0, 0.0]])
-    pool = ParentPool(np.arange(5), points)
+    pool = ParentPool(np.arange(5), points, vector_problem(2).space)
     rng = np.random.default_rng(1)
     first = [draw_diverse(pool, [0], 1, rng)[0] for _ in range(4000)]
     assert set(first) == {2, 3}
@@ -117,7 +117,9 @@ def test_inspirations_are_drawn_by_their_distance_front_by_front() -> None:
     assert sorted(draw_diverse(pool, [0], 2, rng)) == [2, 3]
     assert draw_diverse(pool, [0], 9, rng)[2:] == [4]
     assert draw_diverse(pool, [0, 2, 3, 4], 9, rng) == []
-    single = ParentPool(np.arange(7), np.array([[0.9], [0.0], [0.7], [0.9], [0.8], [0.1], [0.2]]))
+    single = ParentPool(
+        np.arange(7), np.array([[0.9], [0.0], [0.7], [0.9], [0.8], [0.1], [0.2]]), vector_problem(1).space
+    )
     assert draw_diverse(single, [0], 3, rng) == [4, 2]
 
 

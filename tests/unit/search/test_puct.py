@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.search.archive import ParentPool
+from speciate.domain.reward import RewardSpace
+from speciate.search.archive import ParentPool, pool_of
 from speciate.search.puct import puct, puct_row
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Family, Placement
+from speciate.search.strategy import EliteTable, Family, Placement
 from tests.support.population import ListView, raw_rewards, vector_problem
 
 PROBLEM = vector_problem(1)
@@ -22,7 +23,7 @@ def family(*rows: tuple[int, int, float | None], group: int = 1) -> Family:
 def selected(pool: dict[int, float], of: Family, *, taken: tuple[int, ...] = (), c: float = 0.0) -> int:
     numbers = np.array(sorted(pool))
     points = np.array([[pool[number]] for number in numbers.tolist()])
-    row = puct_row(ParentPool(numbers, points), of, PROBLEM.space, ONE, taken, c, np.random.default_rng(0))
+    row = puct_row(ParentPool(numbers, points, PROBLEM.space), of, ONE, taken, c, np.random.default_rng(0))
     return int(numbers[row])
 
 
@@ -53,14 +54,22 @@ def test_infeasible_children_of_a_feasible_program_are_visits_only() -> None:
     of = Family.of([(1, 0, (0.9, 0.0)), (2, 0, (0.5, 0.0)), *children], 2, 1)
 
     def chosen(c: float) -> int:
-        pool = ParentPool(np.array([1, 2]), np.array([[0.9], [0.5]]))
-        return puct_row(pool, of, space, ONE, (), c, np.random.default_rng(0))
+        pool = ParentPool(np.array([1, 2]), np.array([[0.9], [0.5]]), space)
+        return puct_row(pool, of, ONE, (), c, np.random.default_rng(0))
 
     assert chosen(0.0) == chosen(1.0) == 0
     # While every candidate is infeasible, the child that violates least counts.
     outside = Family.of([(1, 0, (0.9, 0.5)), (2, 0, (0.5, 0.6)), (3, 1, (0.9, 0.9)), (4, 2, (0.1, 0.2))], 2, 1)
-    pool = ParentPool(np.array([1, 2]), space.normalise([(0.9, 0.5), (0.5, 0.6)]))
-    assert puct_row(pool, outside, space, ONE, (), 0.0, np.random.default_rng(0)) == 1
+    pool = ParentPool(np.array([1, 2]), space.normalise([(0.9, 0.5), (0.5, 0.6)]), space)
+    assert puct_row(pool, outside, ONE, (), 0.0, np.random.default_rng(0)) == 1
+
+
+def test_children_are_valued_on_the_widened_scale_of_the_elites() -> None:
+    (objective,) = PROBLEM.objectives
+    space = RewardSpace((objective.model_copy(update={"range": (0.0, 2.0), "estimated": True}),))
+    pool = pool_of(space, EliteTable.of([Placement(1, 0, "a", 1.0, (4.0,)), Placement(2, 0, "b", 1.0, (20.0,))], 1))
+    of = family((1, 0, 4.0), (2, 0, 20.0), (3, 1, 4.1))
+    assert pool.numbers[puct_row(pool, of, ONE, (), 0.0, np.random.default_rng(0))] == 2
 
 
 def test_failures_and_descendants_are_visits() -> None:
