@@ -81,7 +81,7 @@ class TournamentRun(Record):
     tokens: int | None = None
     """The same in tokens."""
     score: float | None = None
-    """Best score of the run; of a noisy problem the mean of its evaluations after the end."""
+    """Best score of the run; of a noisy problem the mean of its evaluations after the end, a failure as 0."""
     score_margin: float | None = None
     """Half the width of its 95 % interval; None without noise."""
     spent_evaluations: int | None = None

@@ -124,16 +124,26 @@ def _column(rows: Sequence[sa.Row[Any]], value: Callable[[sa.Row[Any]], Any], ki
 def final_score(final: Mapping[str, Any], space: RewardSpace, weights: Mapping[str, float] | None) -> dict[str, float]:
     """Return score and margin of the run of a noisy problem, from its evaluations after the end; else nothing.
 
-    The margin of a weighted sum is that of objectives whose errors add up.
+    A failed evaluation counts as the worst declared value. The margin of a weighted sum is that of objectives whose
+    errors add up.
     """
-    if not final.get("mean"):
+    if not final:
         return {}
-    vector = np.array(space.weight_vector(weights) or np.eye(1, len(space.selected))[0])
-    feasible = space.violation([final["mean"]])[0] == 0
-    value = float(space.normalise([final["mean"]])[0] @ vector) if feasible else 0.0
-    shares = dict(zip(space.names, np.divide(final["margin"], space.widths[: len(final["margin"])]), strict=False))
-    margin = float(np.dot(vector, [shares.get(objective.name, np.nan) for objective in space.selected]))
-    return {"score": max(value, 0.0), "score_margin": margin}
+    from scipy.special import stdtrit  # imported here: every process loads this module, and few runs are noisy
+
+    succeeded, failed = final["evaluations"], final["failed"]
+    total, value, squares = succeeded + failed, 0.0, 0.0
+    vector = np.array(space.weight_vector(weights) or np.full(len(space.selected), 1 / len(space.selected)))
+    if succeeded and space.violation([final["mean"]])[0] == 0:
+        rewards = space.normalise([final["mean"]])[0]
+        value = max(float((np.maximum(rewards, 0.0) if weights is None else rewards) @ vector), 0.0)
+    if succeeded > 1:
+        shares = dict(zip(space.objectives, np.divide(final["margin"], space.widths).tolist(), strict=True))
+        error = np.dot(vector, [shares[objective] for objective in space.selected]) / stdtrit(succeeded - 1, 0.975)
+        squares = succeeded * (succeeded - 1) * error**2
+    squares += succeeded * failed / total * value**2
+    margin = stdtrit(total - 1, 0.975) * np.sqrt(squares / total / (total - 1)) if total > 1 else np.nan
+    return {"score": value * succeeded / total, "score_margin": float(margin)}
 
 
 def _numbers(

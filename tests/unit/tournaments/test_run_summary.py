@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
@@ -154,11 +155,31 @@ def test_final_score_is_on_the_scale_of_scores_and_its_errors_add_up() -> None:
             ),
         )
     )
-    final = {"mean": [5.0, 1.0, 0.1], "margin": [1.0, 0.2, 0.3]}
-    assert final_score(final, space, None) == pytest.approx({"score": 0.5, "score_margin": 0.1})
+    final = {"evaluations": 5, "failed": 0, "mean": [5.0, 1.0, 0.1], "margin": [1.0, 0.2, 0.3]}
+    assert final_score(final, space, None) == pytest.approx({"score": (0.5 + 0.75) / 2, "score_margin": 0.075})
+    below = final_score({**final, "mean": [-5.0, 1.0, 0.1]}, space, None)
+    assert below["score"] == 0.75 / 2, "without weights each objective counts from its worst end, as in other scores"
     weighted = final_score(final, space, {"x": 1.0, "y": 3.0})
     assert weighted == pytest.approx({"score": 0.25 * 0.5 + 0.75 * 0.75, "score_margin": 0.25 * 0.1 + 0.75 * 0.05})
     assert final_score({**final, "mean": [5.0, 1.0, 0.6]}, space, None)["score"] == 0.0
-    once = final_score({"mean": [5.0, 1.0, 0.1], "margin": []}, space, None)
-    assert (once["score"], math.isnan(once["score_margin"])) == (0.5, True)
+    once = final_score({**final, "evaluations": 1, "margin": []}, space, None)
+    assert (once["score"], math.isnan(once["score_margin"])) == (0.625, True)
     assert final_score({}, space, None) == {}
+
+
+def test_failed_final_evaluations_count_as_the_worst() -> None:
+    space = RewardSpace((Objective(name="x", range=(0.0, 10.0)),))
+
+    def margin(values: list[float]) -> float:
+        return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+    for successes, failed in (([0.9, 0.8, 0.7], 2), ([0.9], 4), ([], 3)):
+        final = {
+            "evaluations": len(successes),
+            "failed": failed,
+            "mean": [10 * np.mean(successes)] if successes else [],
+            "margin": [10 * margin(successes)] if len(successes) > 1 else [],
+        }
+        values = [*successes, *[0.0] * failed]
+        score = {"score": np.mean(values), "score_margin": margin(values)}
+        assert final_score(final, space, None) == pytest.approx(score)
