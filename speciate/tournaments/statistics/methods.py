@@ -9,6 +9,7 @@ searches are behind it.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, count
@@ -68,9 +69,14 @@ def compare_methods(
 
     ``a`` and ``b`` have shape (runs, problems), higher is better. ``rng`` draws permutations if there are too many to
     enumerate: more than 14 pairs, or more than 10 runs of each. Paired, row i of both shares a training seed.
+
+    Raises:
+        ValueError: A number is not finite.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = first.mean(axis=1), second.mean(axis=1)
+    if not np.isfinite([x.sum(), y.sum()]).all():
+        raise ValueError("rewards of training runs hold NaN or infinity: expected finite numbers")
     if paired:
         (flip,) = sign_flips([x - y], rng, draws)
         p_value, exact, contrasts = flip.p_value, flip.exact, x - y
@@ -143,7 +149,7 @@ def detectable_difference(
     """
     from scipy import special  # imported here: every process loads this module, and few plan a comparison
 
-    least = smallest_p(runs_a, runs_b, paired=paired)
+    least = max(smallest_p(runs_a, runs_b, paired=paired), sys.float_info.min)  # more than 1,075 pairs underflow
     level = math.floor(alpha / comparisons / least) * least
     freedom, scale = (runs_a - 1, 1 / runs_a) if paired else (runs_a + runs_b - 2, 1 / runs_a + 1 / runs_b)
     if level == 0.0 or freedom < 1:

@@ -93,6 +93,12 @@ def test_many_runs_are_permuted_at_random() -> None:
     assert clear.p_value == clear.smallest_p == 0.01
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_runs_that_hold_nan_are_refused(paired: bool) -> None:
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        compare_methods([[np.nan, 0.5], [0.5, 0.5]], np.zeros((2, 2)), np.random.default_rng(0), paired=paired)
+
+
 def test_three_paired_seeds_cannot_show_a_difference() -> None:
     assert solving([8, 8, 8], [0, 1, 2], paired=True).p_value == 0.25
     assert too_few_runs(3, 3, 0.05, paired=True) == (
@@ -118,6 +124,14 @@ def test_the_detectable_difference_is_detected_in_four_of_five(runs: int, paired
     b = np.zeros_like(a) if paired else rng.normal(0.0, 1.0, a.shape)
     found = [compare_methods(x, y, rng, paired=paired, draws=999).p_value for x, y in zip(a, b, strict=True)]
     assert np.mean(np.array(found) <= 0.05) == pytest.approx(0.8, abs=0.08)
+
+
+@pytest.mark.parametrize("runs", [1_023, 1_060, 1_080, 10_000])
+def test_the_difference_that_many_runs_detect_is_that_of_the_normal_distribution(runs: int) -> None:
+    normal = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    for paired, scale in ((True, 1), (False, 2)):
+        found = detectable_difference(runs, runs, 0.05, paired=paired)
+        assert found == pytest.approx(normal * math.sqrt(scale / runs), rel=3e-3)
 
 
 def test_few_runs_detect_nothing() -> None:

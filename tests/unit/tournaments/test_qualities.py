@@ -115,7 +115,7 @@ def test_a_report_of_equal_problems_withholds_intervals(solved: bool) -> None:
     assert page(report).count("<svg") == 6
 
 
-def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
+def test_shared_sign_patterns_give_about_the_p_values_of_separate_tests() -> None:
     rng = np.random.default_rng(4)
     several = [rng.normal(shift, 1.0, n) for shift, n in ((0.0, 30), (0.4, 45), (0.0, 8))]
     several[1][3] = 0.0
@@ -125,6 +125,12 @@ def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
         assert found.p_value == pytest.approx(alone.p_value, abs=0.01)
         assert (found.difference, found.exact) == (alone.difference, alone.exact)
     assert together[2].exact
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_differences_that_are_not_finite_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        sign_flips([[0.1, 0.2], [value, 0.1, 0.2]], np.random.default_rng(0))
 
 
 def test_ensembles_are_in_the_tables_and_the_figures() -> None:
