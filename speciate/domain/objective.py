@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar, Self
@@ -56,8 +57,8 @@ class Objective(Value):
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Self:
         low, high = self.range
-        if not low < high:
-            raise ValueError(f"range of {self.name!r} is [{low}, {high}]: expected low < high")
+        if not 0.0 < high - low < math.inf:
+            raise ValueError(f"range of {self.name!r} is [{low}, {high}]: expected low < high, at most 1.7e308 apart")
         if self.limit and self.role is not ObjectiveRole.CONSTRAINT:
             raise ValueError(f"limit of {self.name!r} bounds nothing: add role = 'constraint', or remove it")
         return self

@@ -114,15 +114,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, tensors, _eos_ids(folder, config))
 
 
-def checkpoint_of(
-    name: Path, config: dict[str, Any], tensors: dict[str, Array], eos_ids: tuple[int, ...]
-) -> Checkpoint:
-    """Return the checkpoint of a model in memory."""
-    read = _config(name, config)
-    _check_shapes(name, tensors, read)
-    return Checkpoint(name, read, tensors, eos_ids)
-
-
 def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
     _check_supported(path, values)
     try:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from speciate.domain.candidate import Candidate
 from speciate.domain.event import EventKind
-from speciate.domain.learning import MIN_GROUP, Learning, LearningCounters
+from speciate.domain.learning import MIN_GROUP, ROUNDING, Learning, LearningCounters
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import Rollout
@@ -28,9 +28,6 @@ Rewards = tuple[float, ...] | None
 
 LEARN_LANE: Final = -2
 """Lane of ``learn`` units, which have no successor."""
-
-_ROUNDING: Final = 1e-12
-"""Share of the largest reward up to which differences are rounding errors, as in the estimators."""
 
 
 class LearningState(LearningCounters):
@@ -98,7 +95,7 @@ def _flat(context: RunContext, candidates: Sequence[Candidate], group: GroupRef)
         earned[(candidate.proposal.rollout or 0) - group.first].append(candidate.evaluation.rewards)
     space = learned_space(context, earned)
     learned = np.array([learned_rewards(context, space, rewards) for rewards in earned])
-    return bool((np.ptp(learned, axis=0) <= _ROUNDING * learned.max(axis=0)).all())
+    return bool((np.ptp(learned, axis=0) <= ROUNDING * learned.max(axis=0)).all())
 
 
 def learned_space(context: RunContext, completions: Iterable[Sequence[Rewards]]) -> RewardSpace:

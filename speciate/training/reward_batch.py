@@ -15,10 +15,9 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, Positi
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.learning import ROUNDING
 
 FINITE: Final = ConfigDict(allow_inf_nan=False)
-_ROUNDING: Final = 1e-12
-"""Share of the largest number up to which differences are rounding errors."""
 _LEAST: Final = 1e-150
 """Difference whose square float64 still represents."""
 
@@ -179,6 +178,10 @@ class RewardBatch:
 
 
 def _check(rewards: FloatArray, *, single: bool) -> None:
+    if rewards.ndim != 3 or not rewards.size:
+        raise InvalidInputError(
+            f"rewards have the shape {rewards.shape}: expected (rollouts, answers, k), none of them 0."
+        )
     bad = ~((rewards >= 0.0) & (rewards <= 1.0))  # NaN is neither
     if bad.any():
         b, s, i = (int(axis[0]) for axis in np.nonzero(bad))
@@ -195,9 +198,7 @@ def _check(rewards: FloatArray, *, single: bool) -> None:
 
 def _equal(scale: FloatArray, numbers: FloatArray, axis: int) -> NDArray[np.bool_]:
     """Return True where numbers along an axis differ by rounding errors of ``scale`` only."""
-    equal: NDArray[np.bool_] = np.ptp(numbers, axis=axis) <= np.maximum(
-        _ROUNDING * np.abs(scale).max(axis=axis), _LEAST
-    )
+    equal: NDArray[np.bool_] = np.ptp(numbers, axis=axis) <= np.maximum(ROUNDING * np.abs(scale).max(axis=axis), _LEAST)
     return equal
 
 

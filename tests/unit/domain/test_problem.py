@@ -93,6 +93,7 @@ _TARGET = {"name": "t", "rule": "x > 1", "unlock": True}
             "nothing to improve",
         ),
         ({"objectives": [{"name": "x", "range": [1, 1]}], "targets": [_TARGET]}, "expected low < high"),
+        ({"objectives": [{"name": "x", "range": [-1e308, 1e308]}], "targets": [_TARGET]}, "at most 1.7e308 apart"),
         ({"weights": {"x": -1}}, "weights must be"),
         ({"weights": {"z": 1}}, "weights name 'z'"),
         ({"evaluator": " "}, "needs an evaluator script"),

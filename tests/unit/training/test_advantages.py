@@ -290,6 +290,12 @@ def test_invalid_input_is_reported(rewards, groups, config, words):
         advantages("vector_max_at_k", rewards, groups, **config)
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_empty_batch_is_reported(name):
+    with pytest.raises(InvalidInputError, match=r"the shape \(0, 1, 2\)"):
+        advantages(name, GOOD[:0], [])
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
