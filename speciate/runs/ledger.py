@@ -268,10 +268,14 @@ def record_evaluations(
 
 
 def _record_revision(change: RunChange, context: RunContext, revision: Revision) -> None:
-    """Claim the targets that bounds meet. The best candidate is the one with the best bound; its value is its mean."""
-    progress = change.progress
+    """Claim the targets that bounds meet, and choose the best candidate."""
     for each in revision.individuals:
         claim_targets(change, context, each.number, each.targets)
+    _choose_best(change.progress, context, revision)
+
+
+def _choose_best(progress: RunProgress, context: RunContext, revision: Revision) -> None:
+    """Choose the candidate with the best bound; its value is its mean."""
     progress.best_number = None
     keep_best(progress, context, revision.individuals)
     if progress.best_number is not None:
@@ -305,11 +309,12 @@ def record_confirmation(
     claims: Mapping[int, Claim],
     find_claimant: FindClaimant,
     elites: Callable[[], Iterable[Individual]],
+    revision: Revision | None = None,
 ) -> None:
     """Record a confirmation of stored claims, by position of their target.
 
     The next candidate that meets a refuted target is due. A refuted best candidate competes again with the ``elites``:
-    the candidates of the archive without refuted targets.
+    the candidates of the archive without refuted targets. With noisy rewards ``revision`` says what is known of them.
     """
     progress = change.progress
     progress.live -= 1
@@ -319,7 +324,9 @@ def record_confirmation(
         change.claims.append(confirmed)
         add_confirmed_event(change, confirmed)
     number, refuted = confirmation.number, confirmation.refuted_targets
-    if progress.best_number == number and progress.best_targets & refuted:
+    if revision is not None:
+        _choose_best(progress, context, revision)
+    elif progress.best_number == number and progress.best_targets & refuted:
         progress.best_targets &= ~refuted
         keep_best(progress, context, elites())
     pending: list[Claim] = []

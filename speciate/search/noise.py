@@ -29,7 +29,7 @@ from speciate.domain.problem import Problem
 from speciate.search.archive import best_per_cell
 from speciate.search.cells import is_clocked, trade_offs
 from speciate.search.strategy import EliteTable, Placement, PopulationView, Selection, Strategy
-from speciate.search.targets import place_candidates
+from speciate.search.targets import place_candidates, target_placements
 
 SEED_TRIALS: Final = 3
 """Trials of the seed program at the start of a run, from which the noise is first known."""
@@ -230,6 +230,7 @@ def revise(
     trials: Sequence[Trial],
     newcomers: Sequence[int],
     repeated: Sequence[int],
+    meeting: Sequence[int] = (),
 ) -> Revision:
     """Let all elites and the new programs of a batch bid for all cells, by what is known of them now.
 
@@ -244,6 +245,7 @@ def revise(
             ignored.
         newcomers: Numbers of the batch's new programs with rewards.
         repeated: Numbers of the programs that the batch evaluated again; they may have left the archive.
+        meeting: Numbers of programs that bid for target cells only; they may have left the archive.
     """
     counts = Counter(each.program for each in trials)
     known = estimates(problem, [each for each in trials if each.program in members or counts[each.program] > 1])
@@ -268,6 +270,7 @@ def revise(
     ]
     competing += [individuals[number] for number in repeated if number in individuals]
     elder = place_candidates(strategy, population(_NO_LATE_BATCH, tables), competing) if competing else ()
+    elder += target_placements(problem, [individuals[number] for number in meeting if number in individuals])
     younger = place_candidates(strategy, population(batch, tables), new) if new else ()
     bids = best_per_cell([*(each for each in elder if not is_clocked(each.cell)), *younger])
     alive = {(island, cell) for island, table in living.items() for cell in table.cells if not is_clocked(cell)}

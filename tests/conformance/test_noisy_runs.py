@@ -16,10 +16,13 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies import build_client
-from speciate.ports.work import RunContext
+from speciate.ports.work import Commit, Confirmation, Lease, RunContext
+from speciate.runs.counters import keep_best
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.progress import RunProgress
+from speciate.search.strategies import build_strategy
 from speciate.storage.stores import Stores
-from tests.conformance.test_work_stores import PostgresHarness
+from tests.conformance.test_work_stores import MemoryHarness, PostgresHarness
 from tests.support.memory_run import MemoryRun
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
@@ -184,3 +187,36 @@ def test_both_stores_give_the_same_events(stores: Stores, strategy: str) -> None
     assert record.best
     assert tuple(record.best.margin.values()) == tuple(run.progress.final["margin"])
     assert record.best_rewards[0].margin
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+@pytest.mark.parametrize("seed", [1, 3])
+def test_after_a_refutation_bounds_decide_which_candidate_is_best(kind: str, seed: int, stores: Stores) -> None:
+    harness = MemoryHarness() if kind == "memory" else PostgresHarness(stores)
+    rules = {"half": "x >= 3", "both": "y <= 6"}
+    targets = tuple(target.model_copy(update={"rule": rules[target.name]}) for target in toy_problem().targets)
+    commit = harness.begin(noisy_problem(targets=targets, confirmations=3), toy_spec(60, seed=seed))
+    context, confirm = harness.work.context(commit.run_id), harness.work.commit_confirmation
+    islands = range(build_strategy(context.spec.strategy, {}).islands)
+    expected: list[tuple[int | None, list[int]]] = []
+    stored: list[tuple[int | None, list[int]]] = []
+
+    def checked(lease: Lease, confirmation: Confirmation) -> Commit | None:
+        committed = confirm(lease, confirmation)
+        if confirmation.refuted:
+            tables = [harness.work.elites(lease.run_id, island) for island in islands]
+            holders = [(int(n), tuple(row)) for t in tables for n, row in zip(t.numbers, t.rewards, strict=True)]
+            members = harness.work.members(lease.run_id, [number for number, _ in holders])
+            best = RunProgress()
+            keep_best(best, context, [replace(members[number], rewards=bound) for number, bound in holders])
+            expected.append((best.best_number, [members[number].evaluations or 1 for number, _ in holders]))
+            stored.append((harness.progress(lease.run_id).best_number, [int(n) for t in tables for n in t.evaluations]))
+        return committed
+
+    harness.work.commit_confirmation = checked  # type: ignore[method-assign]
+    queue = LocalQueue()
+    queue.committed(commit)
+    drain(WorkExecutor(harness.work, queue, NoisyToy(4.0), client_for), queue)
+    assert len(expected) >= 8
+    assert stored == expected

@@ -19,6 +19,7 @@ from speciate.domain.guidance import Advice
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
 from speciate.domain.run import RunState
+from speciate.domain.target import TargetSet
 from speciate.ids import uuid7
 from speciate.ports.work import (
     CarriedOutput,
@@ -64,6 +65,12 @@ from tests.support.memory_run import (
 def _selected(run: MemoryRun) -> dict[int, Candidate]:
     """Return the candidates that are no repeated evaluations, by number."""
     return {number: c for number, c in run.candidates.items() if c.proposal.role is not PolicyRole.REPEAT}
+
+
+def _meeting(run: MemoryRun, targets: TargetSet) -> list[Individual]:
+    """Return the candidates that meet one of the targets, unless it was refuted."""
+    candidates = run.candidates.values()
+    return [c.individual for c in candidates if c.duplicate_of is None and c.targets & ~c.refuted & targets]
 
 
 class MemoryWorkStore:
@@ -222,8 +229,12 @@ class MemoryWorkStore:
                 if number in (at, candidate.duplicate_of):
                     refuted = candidate.refuted | candidate.targets & mask
                     run.candidates[at] = replace(candidate, refuted=refuted, repeats=confirmation.repeats)
-            for position in confirmation.refuted:
-                self._refill_target(run, number, position)
+            revision = None
+            if confirmation.refuted and run.context.problem.is_noisy:
+                _, revision = self._revise(run, lease.ordinal, EvaluatedBatch(()), mask)
+            else:
+                for position in confirmation.refuted:
+                    self._refill_target(run, number, position)
             names = [target.name for target in run.context.problem.targets]
             claims = {i: run.claims[name, number] for i, name in enumerate(names) if (name, number) in run.claims}
 
@@ -231,7 +242,7 @@ class MemoryWorkStore:
                 return [run.candidates[number].individual for number in {p.number for p in run.elites.values()}]
 
             find = partial(earliest_claimant, run)
-            ledger.record_confirmation(change, run.context, lease, confirmation, claims, find, elites)
+            ledger.record_confirmation(change, run.context, lease, confirmation, claims, find, elites, revision)
 
         return self._finish(lease, body)
 
@@ -347,12 +358,7 @@ class MemoryWorkStore:
         prefix = f"{TARGET}{run.context.problem.targets[target].name}/"
         for at in [at for at, p in run.elites.items() if p.number == number and at[1].startswith(prefix)]:
             del run.elites[at]
-        meeting = [
-            c.individual
-            for c in run.candidates.values()
-            if c.duplicate_of is None and c.targets & ~c.refuted & 1 << target
-        ]
-        self._place(run, target_placements(run.context.problem, meeting, prefix))
+        self._place(run, target_placements(run.context.problem, _meeting(run, 1 << target), prefix))
 
     def _place(self, run: MemoryRun, updates: Sequence[Placement]) -> tuple[Placement, ...]:
         granted = []
@@ -363,11 +369,15 @@ class MemoryWorkStore:
                 granted.append(update)
         return tuple(granted)
 
-    def _revise(self, run: MemoryRun, ordinal: int, batch: EvaluatedBatch) -> tuple[tuple[Placement, ...], Revision]:
+    def _revise(
+        self, run: MemoryRun, ordinal: int, batch: EvaluatedBatch, refuted: TargetSet = 0
+    ) -> tuple[tuple[Placement, ...], Revision]:
         context, archive = run.context, [run.elites[key] for key in sorted(run.elites)]
-        new = batch.newcomers
+        new, repeated = batch.newcomers, batch.repeated
+        meeting = [each.number for each in _meeting(run, refuted)]
         best = [] if run.progress.best_number is None else [run.progress.best_number]
-        members = self.members(context.run_id, [*new, *batch.repeated, *best, *(each.number for each in archive)])
+        holders = [each.number for each in archive]
+        members = self.members(context.run_id, [*new, *repeated, *meeting, *best, *holders])
         trials = [
             trial_of(
                 c.duplicate_of or c.number, c.proposal.trial, c.first or c.evaluation.rewards, c.evaluation.failure
@@ -377,7 +387,9 @@ class MemoryWorkStore:
         strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
         population = partial(StoredPopulation, self, context)
         known = [each for each in trials if each is not None]
-        revision = revise(context.problem, strategy, population, ordinal, archive, members, known, new, batch.repeated)
+        revision = revise(
+            context.problem, strategy, population, ordinal, archive, members, known, new, repeated, meeting
+        )
         for each in revision.individuals:
             candidate, estimate = run.candidates[each.number], revision.estimates[each.number]
             changes: dict[str, Any] = {"targets": each.targets | candidate.refuted}

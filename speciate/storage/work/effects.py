@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Individual
 from speciate.domain.run import RunState
-from speciate.domain.target import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState, TargetSet
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
 from speciate.search.archive import best_per_cell
@@ -92,9 +92,14 @@ def refill_target(connection: sa.Connection, context: RunContext, number: int, t
     """After a refuted claim, re-place the remaining candidates that meet the target."""
     prefix = f"{TARGET}{context.problem.targets[target].name}/"
     connection.execute(SQL.release_cells, {"run_id": context.run_id, "number": number, "prefix": prefix})
-    rows = connection.execute(SQL.meeting, {"run_id": context.run_id, "bit": 1 << target})
-    meeting = [Individual(row.number, "", tuple(row.rewards), island=row.island, targets=row.met) for row in rows]
-    place_elites(connection, context.run_id, target_placements(context.problem, meeting, prefix))
+    rivals = meeting(connection, context.run_id, 1 << target)
+    place_elites(connection, context.run_id, target_placements(context.problem, rivals, prefix))
+
+
+def meeting(connection: sa.Connection, run_id: UUID, targets: TargetSet) -> list[Individual]:
+    """Return the candidates that meet one of the targets, unless it was refuted."""
+    rows = connection.execute(SQL.meeting, {"run_id": run_id, "bits": targets})
+    return [Individual(row.number, "", tuple(row.rewards), island=row.island, targets=row.met) for row in rows]
 
 
 def ranked_elites(connection: sa.Connection, run_id: UUID) -> list[Individual]:

@@ -47,9 +47,9 @@ ORDER BY spent_evaluations LIMIT 1
 -- release_cells: Remove a candidate from the cells of a target.
 DELETE FROM elites WHERE run_id = :run_id AND number = :number AND starts_with(cell, :prefix)
 
--- meeting: Unrefuted candidates that meet a target.
+-- meeting: Candidates that meet one of some targets, unless it was refuted.
 SELECT number, island, rewards, targets & ~refuted AS met FROM candidates
-WHERE run_id = :run_id AND targets <> 0 AND targets & :bit <> 0 AND refuted & :bit = 0 AND duplicate_of IS NULL
+WHERE run_id = :run_id AND targets <> 0 AND targets & ~refuted & :bits <> 0 AND duplicate_of IS NULL
 ORDER BY number
 
 -- elites: Candidates of the archive.

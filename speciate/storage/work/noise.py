@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -27,15 +28,18 @@ def revise_archive(
     ordinal: int,
     batch: EvaluatedBatch,
     best: int | None,
+    meeting: Sequence[int] = (),
 ) -> tuple[tuple[Placement, ...], Revision]:
     """Place the new programs of a batch and all elites by what is known of them now.
 
-    ``best`` is the number of the best candidate before. Returns the cells with another holder, and the revision.
+    ``best`` is the number of the best candidate before; ``meeting`` see ``revise``. Returns the cells with another
+    holder, and the revision.
     """
     keys = {"run_id": context.run_id}
     archive = elites(connection, context.run_id)
     new = batch.newcomers
-    numbers = sorted({*new, *batch.repeated, *(each.number for each in archive), *([] if best is None else [best])})
+    holders = (each.number for each in archive)
+    numbers = sorted({*new, *batch.repeated, *meeting, *holders, *([] if best is None else [best])})
     rows = connection.execute(SQL.trials, {**keys, "numbers": numbers})
     trials = [trial_of(row.program, row.trial or 0, row.rewards, read_failure(row)) for row in rows]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
@@ -49,13 +53,13 @@ def revise_archive(
         [each for each in trials if each is not None],
         new,
         batch.repeated,
+        meeting,
     )
-    holders = [asdict(each) for each in revision.archive]
     known = [
         {"number": each.number, "targets": each.targets, "evaluations": each.evaluations, "error": list(each.error)}
         | {"rewards": list(mean := revision.estimates[each.number].mean), "scalar": context.problem.scalarize(mean)}
         for each in revision.individuals
     ]
     connection.execute(SQL.empty, keys)
-    connection.execute(SQL.fill, {**keys, "elites": holders, "known": known})
+    connection.execute(SQL.fill, {**keys, "elites": [asdict(each) for each in revision.archive], "known": known})
     return revision.changes(archive), revision

@@ -43,6 +43,7 @@ from speciate.storage.statements import Statements
 from speciate.storage.work.effects import (
     earliest_claimant,
     load_claims,
+    meeting,
     open_confirmations,
     place_elites,
     ranked_elites,
@@ -195,11 +196,16 @@ class PostgresWorkStore(Store):
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         def record(unit: FinishedUnit) -> None:
-            connection, context = unit.connection, unit.context
+            connection, context, revision = unit.connection, unit.context, None
             claims = load_claims(connection, context, confirmation.number)
             record_repeats(connection, lease.run_id, confirmation)
-            for position in confirmation.refuted:
-                refill_target(connection, context, confirmation.number, position)
+            if confirmation.refuted and context.problem.is_noisy:
+                rivals = [each.number for each in meeting(connection, lease.run_id, confirmation.refuted_targets)]
+                batch, best = EvaluatedBatch(()), unit.locked.progress.best_number
+                _, revision = revise_archive(connection, self, context, lease.ordinal, batch, best, rivals)
+            else:
+                for position in confirmation.refuted:
+                    refill_target(connection, context, confirmation.number, position)
             ledger.record_confirmation(
                 unit.locked,
                 context,
@@ -208,6 +214,7 @@ class PostgresWorkStore(Store):
                 claims,
                 partial(earliest_claimant, connection, context),
                 partial(ranked_elites, connection, lease.run_id),
+                revision,
             )
 
         return self._finish(lease, record)
