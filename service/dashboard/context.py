@@ -37,8 +37,11 @@ class PopulationCache:
         self._cache: LruCache[UUID, Population] = LruCache(_MAX_RUNS)
 
     def of(self, run_id: UUID, problem: Problem) -> Population:
-        """Return the candidates of a run; the same object until one is added or refuted."""
-        cached, size = self._cache.get(run_id), len(problem.objectives)
+        """Return the candidates of a run; the same object until one is added or refuted.
+
+        Those of a run with noisy rewards are read anew, since every batch may revise them.
+        """
+        cached, size = None if problem.is_noisy else self._cache.get(run_id), len(problem.objectives)
         if cached is None:
             columns = self._reader.arrays(run_id, size)
         else:

@@ -6,12 +6,15 @@ import json
 import re
 from uuid import uuid4
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
 from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
 from speciate.storage import cursors
+from speciate.storage.candidates.arrays import ArrayReader
+from tests.conformance.test_noisy_runs import NoisyToy
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.runs import ToyEvaluator, toy_problem
 
@@ -238,6 +241,20 @@ def test_charts_leave_out_a_target_that_was_refuted_after_they_were_drawn(lab: L
     assert dict(zip(after.columns.number.tolist(), lost.tolist(), strict=True)) == {
         number: bit if number == claim.number else 0 for number in after.columns.number.tolist()
     }
+
+
+def test_charts_show_the_noisy_rewards_that_are_known_now(lab: Lab) -> None:
+    noisy = toy_problem().model_copy(update={"slug": "noisy", "stochastic": True})
+    lab.stores.catalog.add_problem(noisy)
+    run, populations = lab.start(40, problem="noisy"), DashboardContext.from_stores(lab.stores).populations
+    evaluator, stale = NoisyToy(2.0), 0
+    while lab.work(1, evaluator=evaluator):
+        watched = populations.of(run, noisy).columns
+        now = ArrayReader(lab.stores.engine).arrays(run, 2)
+        stale += not np.array_equal(watched.rewards, now.rewards, equal_nan=True)
+        stale += not np.array_equal(watched.targets, now.targets)
+    assert len(watched) == 40
+    assert stale == 0
 
 
 def test_forged_cursor_is_rejected(lab: Lab) -> None:
