@@ -183,7 +183,7 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
                 prompt_tokens=0 if i else result.prompt_tokens,
                 latency_s=result.latency_s,
                 estimated_tokens=0 if i else result.estimated_tokens,
-                cost=None if i else result.cost,
+                cost=result.cost_of_each,
             )
             for i, completion in enumerate(result.completions)
         ]

@@ -244,6 +244,11 @@ class Policy(Value):
         return self.kind == EXTERNAL
 
     @property
+    def bills_afterwards(self) -> bool:
+        """True if nobody knows beforehand what an answer costs at most: it is an agent."""
+        return self.kind == "command"
+
+    @property
     def reads_prompts(self) -> bool:
         """True if words in a prompt can change its answers."""
         return self.codec is None and self.kind not in WITHOUT_MODEL

@@ -60,6 +60,11 @@ class SampleResult:
         """Total tokens charged for the request."""
         return self.prompt_tokens + sum(completion.tokens for completion in self.completions)
 
+    @property
+    def cost_of_each(self) -> float | None:
+        """Reported US dollars of each completion on average."""
+        return None if self.cost is None else self.cost / len(self.completions)
+
     def charge(self, price: Price | None) -> Charge:
         cost = self.cost
         if cost is None:

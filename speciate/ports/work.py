@@ -145,8 +145,14 @@ class RunContext:
 
     @property
     def token_price(self) -> float:
-        """Price of a token of the run's dearest policy, in US dollars: what a token costs at most."""
-        return max((policy.price.dearest for policy in self._members if policy.price is not None), default=0.0)
+        """What a token costs at most, in US dollars: the highest price of the run's policies without the agents."""
+        policies = [policy for policy in self._members if not policy.bills_afterwards]
+        return max((policy.price.dearest for policy in policies if policy.price is not None), default=0.0)
+
+    @property
+    def bills_afterwards(self) -> bool:
+        """True if the budget is of dollars and agents answer, whose cost is known afterwards only."""
+        return self.spec.budget.dollars is not None and any(policy.bills_afterwards for policy in self._members)
 
     @property
     def samples_at_endpoint(self) -> bool:
@@ -401,11 +407,8 @@ class WorkStore(Protocol):
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
         """Return the advice in use, ordered by number. The first entry is no advice."""
 
-    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Reserve tokens for the requests of this unit; False if the budget does not suffice.
-
-        A budget of dollars reserves them at ``RunContext.token_price``.
-        """
+    def reserve_tokens(self, lease: Lease, tokens: int, agent_answers: int = 0) -> bool | None:
+        """Reserve tokens for the requests of this unit; False if the budget does not suffice (``ledger.affords``)."""
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch: rollouts, tokens and the following ``evaluate`` unit."""

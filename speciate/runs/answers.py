@@ -54,7 +54,7 @@ def read_answers(
                     version=wrote,
                     advice=plan.advice,
                     estimated_tokens=result.estimated_tokens if position == 0 else 0,
-                    cost=result.cost if position == 0 or result.cost is None else 0.0,
+                    cost=result.cost_of_each,
                 )
             )
             proposals.extend(children)

@@ -12,7 +12,7 @@ from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
-from speciate.runs.progress import NewWork, RunChange
+from speciate.runs.progress import NewWork, RunChange, RunProgress
 from speciate.runs.stopping import complete, complete_when_idle, notice_plateau, spent_limits
 from speciate.search.strategies import build_strategy
 
@@ -44,7 +44,7 @@ def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
 def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
-    size, samples = batch_size(context, progress.evaluations)
+    size, samples = (1, 1) if _first_bill_due(context, progress) else batch_size(context, progress.evaluations)
     answers = size if left is None else min(size, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
@@ -57,9 +57,16 @@ def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress.reserved_evaluations += answers
 
 
-def open_lanes(context: RunContext, evaluated: int) -> range:
-    """Return the lanes that a run has after ``evaluated`` candidates: the strategy may begin with few."""
-    return range(min(context.spec.lanes, _in_flight(context, evaluated)))
+def open_lanes(context: RunContext, progress: RunProgress) -> range:
+    """Return the lanes that a run has now: the strategy may begin with few."""
+    if _first_bill_due(context, progress):
+        return range(1)
+    return range(min(context.spec.lanes, _in_flight(context, progress.evaluations)))
+
+
+def _first_bill_due(context: RunContext, progress: RunProgress) -> bool:
+    """Return True while a budget of dollars cannot tell what an agent's answer costs: one at a time is requested."""
+    return context.bills_afterwards and progress.dearest is None
 
 
 def _in_flight(context: RunContext, evaluated: int) -> int:
@@ -111,6 +118,6 @@ def proceed(
     elif ends:
         complete(change, context, "the unlock target is confirmed")
     elif opens_lanes:
-        continue_lanes(change, context, *open_lanes(context, change.progress.evaluations))
+        continue_lanes(change, context, *open_lanes(context, change.progress))
     else:
         continue_lanes(change, context, lane)

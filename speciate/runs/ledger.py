@@ -7,6 +7,7 @@ end of a run and for pauses are in ``speciate.runs.stopping``.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -103,7 +104,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
         progress.batches = max(progress.batches, 1)
         progress.reserved_evaluations += len(proposals)
     else:
-        continue_lanes(change, context, *open_lanes(context, progress.evaluations))
+        continue_lanes(change, context, *open_lanes(context, progress))
 
 
 def record_proposals(
@@ -111,6 +112,7 @@ def record_proposals(
 ) -> None:
     """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
     progress, (evaluations, tokens) = change.progress, reserved
+    lanes = open_lanes(context, progress)
     progress.live -= 1
     progress.reserved_tokens -= tokens
     _charge_rollouts(progress, context, batch.rollouts)
@@ -128,8 +130,8 @@ def record_proposals(
         learns = context.spec.learning is not None
         more = {"groups": groups_of(batch.rollouts), "step": batch.step} if learns else None
         add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
-    else:
-        continue_lanes(change, context, lease.lane)
+    opened = open_lanes(context, progress)[len(lanes) :]  # by the first bill
+    continue_lanes(change, context, *(() if proposals else (lease.lane,)), *opened)
 
 
 def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Sequence[Rollout]) -> None:
@@ -137,11 +139,32 @@ def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Seque
     progress.tokens += sum(rollout.tokens for rollout in rollouts)
     progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in rollouts)
     for rollout in rollouts:
-        price = context.policies(rollout.role)[rollout.policy].policy.price
-        if rollout.cost is not None:
-            progress.cost += rollout.cost
-        elif price is not None:
-            progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
+        policy, cost = context.policies(rollout.role)[rollout.policy].policy, rollout.cost
+        if cost is None:
+            price = policy.price
+            cost = 0.0 if price is None else price.cost(rollout.prompt_tokens, rollout.completion.tokens)
+        progress.cost += cost
+        if policy.bills_afterwards:
+            progress.dearest = max(progress.dearest or 0.0, cost)
+
+
+def affords(progress: RunProgress, context: RunContext, lease: Lease, tokens: int, agent_answers: int) -> bool:
+    """Return True if the budget holds the requests of a unit.
+
+    A token costs ``RunContext.token_price``, and an answer of an agent as much as the dearest so far. Before the first
+    bill, a budget of dollars holds one answer.
+    """
+    budget, spent = context.spec.budget, progress.spent()
+    left = spent.dollars_left(budget, context.token_price)
+    if not spent.affords(tokens, budget, context.token_price):
+        return False
+    if left is None or not tokens or not context.bills_afterwards:
+        return True
+    answers = agent_answers + max(0, progress.awaited_answers - int(lease.payload["answers"]))
+    if progress.dearest is None:
+        return left > 0 and answers <= 1
+    cost = tokens * context.token_price + answers * progress.dearest
+    return left > 0 and (cost <= left or math.isclose(cost, left))
 
 
 def record_model_answers(
@@ -223,7 +246,7 @@ def record_evaluations(
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    lanes = open_lanes(context, progress.evaluations)
+    lanes = open_lanes(context, progress)
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     winners &= {candidate.number for candidate in batch.candidates}
@@ -262,7 +285,7 @@ def record_evaluations(
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(change, context, lease.lane, pending, opens_lanes=opens_lanes)
         if not opens_lanes and not progress.state.ended:
-            continue_lanes(change, context, *open_lanes(context, progress.evaluations)[len(lanes) :])
+            continue_lanes(change, context, *open_lanes(context, progress)[len(lanes) :])
     if diagnosis is not None and progress.state is RunState.RUNNING:
         pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
 
@@ -400,7 +423,7 @@ def grant_budget(change: RunChange, context: RunContext, granted: int) -> None:
     _grant(change, granted)
     if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
-        continue_lanes(change, context, *open_lanes(context, progress.evaluations))
+        continue_lanes(change, context, *open_lanes(context, progress))
 
 
 def _grant(change: RunChange, granted: int) -> None:
@@ -415,15 +438,21 @@ def charge(progress: RunProgress, spent: Charge) -> None:
     progress.estimated_tokens += spent.estimated
 
 
-def most_of(reserved_tokens: int, context: RunContext) -> Charge:
+def most_of(reserved_tokens: int, context: RunContext, agents_cost: float = 0.0) -> Charge:
     """Return the most that requests with a reservation can have cost: all of it, at the price of the dearest policy."""
-    return Charge(reserved_tokens, reserved_tokens * context.token_price, reserved_tokens)
+    return Charge(reserved_tokens, reserved_tokens * context.token_price + agents_cost, reserved_tokens)
+
+
+def _charge_lost(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> None:
+    """Charge all that a lost attempt had reserved, since its requests may have used it."""
+    answers, tokens = reserved
+    progress.reserved_tokens -= tokens
+    agents_cost = answers * (progress.dearest or 0.0) if tokens and context.bills_afterwards else 0.0
+    charge(progress, most_of(tokens, context, agents_cost))
 
 
 def record_lost_attempt(change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> None:
-    """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
-    change.progress.reserved_tokens -= reserved[1]
-    charge(change.progress, most_of(reserved[1], context))
+    _charge_lost(change.progress, context, reserved)
     change.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
 
 
@@ -432,8 +461,7 @@ def poison_generate(change: RunChange, context: RunContext, lease: Lease, reserv
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    progress.reserved_tokens -= reserved[1]
-    charge(progress, most_of(reserved[1], context))
+    _charge_lost(progress, context, reserved)
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     change.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lanes(change, context, lease.lane)

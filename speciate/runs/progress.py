@@ -33,6 +33,7 @@ class RunProgress(RunCounters):
     evaluations: int = 0  # evaluations spent
     tokens: int = 0  # tokens spent
     cost: float = 0.0  # cost of all completions by the prices of their policies, in US dollars
+    dearest: float | None = None  # US dollars of the dearest answer of an agent; None before the first
     reserved_evaluations: int = 0  # evaluations that work in flight has reserved
     reserved_tokens: int = 0  # tokens that requests in flight have reserved, or had reserved when the run ended
     granted: int | None = None  # evaluations that a campaign has granted so far; None allows the whole budget
@@ -81,6 +82,11 @@ class RunProgress(RunCounters):
         if left is None or self.granted is None:
             return left
         return min(left, self.granted - self.evaluations - self.reserved_evaluations)
+
+    @property
+    def awaited_answers(self) -> int:
+        """Answers that ``generate`` units may still request."""
+        return max(0, self.reserved_evaluations - (self.numbers - self.evaluations))
 
     def since_improvement(self) -> int:
         return self.evaluations - self.improved_at

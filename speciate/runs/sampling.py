@@ -29,11 +29,12 @@ def afford(
                 f"policy {planned[0].policy.slug!r} uses no tokens, so its budget never ends the run.",
                 remedy="Set a budget of evaluations or seconds.",
             )
-        granted = work.reserve_tokens(lease, ceiling)
+        agent_answers = sum(plan.request.n for plan in planned if plan.policy.bills_afterwards)
+        granted = work.reserve_tokens(lease, ceiling, agent_answers)
         if granted is None:
             return None
         if granted:
-            reserve = _Reservation(lease, work, ceiling).extend
+            reserve = _Reservation(lease, work, ceiling, agent_answers).extend
             return [replace(plan, request=replace(plan.request, reserve=reserve)) for plan in planned]
         *head, last = planned
         smaller = replace(last, request=replace(last.request, n=last.request.n // 2))
@@ -44,14 +45,14 @@ def afford(
 class _Reservation:
     """The tokens that a unit has reserved. Attempts after the first extend it, from the threads of a client."""
 
-    def __init__(self, lease: Lease, work: WorkStore, tokens: int) -> None:
-        self._lease, self._work, self._tokens = lease, work, tokens
+    def __init__(self, lease: Lease, work: WorkStore, tokens: int, agent_answers: int) -> None:
+        self._lease, self._work, self._tokens, self._agent_answers = lease, work, tokens, agent_answers
         self._lock = threading.Lock()
 
     def extend(self, tokens: int) -> bool:
         """Reserve further tokens; False if the budget does not hold them or the lease is lost."""
         with self._lock:
-            granted = bool(self._work.reserve_tokens(self._lease, self._tokens + tokens))
+            granted = bool(self._work.reserve_tokens(self._lease, self._tokens + tokens, self._agent_answers))
             self._tokens += tokens if granted else 0
             return granted
 

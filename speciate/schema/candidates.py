@@ -126,6 +126,8 @@ class RolloutRecord(Record):
     reasoning_tokens: int = 0
     """Tokens spent on reasoning, as the endpoint reports them."""
     latency_s: float
+    cost: float | None = None
+    """US dollars, if the policy reports them."""
     finish_reason: str
     mean_logprob: float | None
     answers: int

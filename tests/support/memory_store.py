@@ -189,12 +189,12 @@ class MemoryWorkStore:
         run = self._run(run_id)
         return with_gains(run.advice, run.progress.advice)
 
-    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+    def reserve_tokens(self, lease: Lease, tokens: int, agent_answers: int = 0) -> bool | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        granted = run.progress.spent().affords(tokens, run.context.spec.budget, run.context.token_price)
+        granted = ledger.affords(run.progress, run.context, lease, tokens, agent_answers)
         if granted:
             unit.reserved_tokens = tokens
         run.progress.reserved_tokens += unit.reserved_tokens

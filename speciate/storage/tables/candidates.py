@@ -15,7 +15,7 @@ rollouts = table(
     sa.Column("policy_id", Id, sa.ForeignKey("policies.id"), nullable=False),
     *required(sa.Text, "role prompt_digest completion finish_reason"),
     sa.Column("latency_s", pg.DOUBLE_PRECISION, nullable=False),
-    sa.Column("mean_logprob", pg.DOUBLE_PRECISION),
+    *optional(pg.DOUBLE_PRECISION, "mean_logprob cost"),
     sa.Column("logprobs", pg.ARRAY(sa.REAL)),
     sa.Column("token_ids", pg.ARRAY(sa.Integer)),
     sa.Column("reasoning_tokens", sa.Integer, nullable=False, server_default="0"),

@@ -154,7 +154,7 @@ class PostgresWorkStore(Store):
         return read_arms(self._value(SQL.arms, {"id": run_id}))
 
     @with_retries
-    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+    def reserve_tokens(self, lease: Lease, tokens: int, agent_answers: int = 0) -> bool | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             row = connection.execute(
@@ -163,8 +163,7 @@ class PostgresWorkStore(Store):
             if row is None:
                 return None
             locked.progress.reserved_tokens -= row.before
-            context = self.context(lease.run_id)
-            if not locked.progress.spent().affords(tokens, context.spec.budget, context.token_price):
+            if not ledger.affords(locked.progress, self.context(lease.run_id), lease, tokens, agent_answers):
                 connection.rollback()
                 return False
             locked.progress.reserved_tokens += tokens

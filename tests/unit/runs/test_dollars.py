@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -11,10 +13,12 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, Price
 from speciate.domain.run import RunState
 from speciate.policies import build_client
-from speciate.ports.work import RunContext
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.ports.work import Lease, RunContext, WorkKind
+from speciate.runs import ledger
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.schema.policies import PolicyVersion, RunPolicies
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
@@ -48,6 +52,55 @@ def test_a_budget_of_dollars_is_spent_and_not_exceeded(lanes: int) -> None:
     )
 
 
+class Agents:
+    """Agents that report 25 cents for each answer; while one writes, the other lanes work until they wait for one."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.store, self.signals, self.context = MemoryWorkStore(ticking_clock()), LocalQueue(), context
+        self.executor = WorkExecutor(self.store, self.signals, ToyEvaluator(), lambda _: self)
+        self.writer = build_client(Policy(slug="s", kind="scripted", options=OPTIONS))
+        self.writing, self.most_writing, self.most_dollars = 0, 0, 0.0
+
+    @property
+    def progress(self) -> RunProgress:
+        return self.store.runs[self.context.run_id].progress
+
+    def run(self) -> RunProgress:
+        self.store.add(self.context)
+        self.signals.committed(self.store.start(self.context.run_id))
+        drain(self.executor, self.signals)
+        return self.progress
+
+    def ping(self) -> str:
+        return ""
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        return self.writer.token_ceiling(request)
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        answers = sum(request.n for request in requests)
+        self.writing += answers
+        self.most_writing = max(self.most_writing, self.writing)
+        self.most_dollars = max(self.most_dollars, self.progress.cost + 0.25 * self.writing)
+        drain(self.executor, self.signals)
+        self.writing -= answers
+        return [replace(each, cost=0.25 * len(each.completions)) for each in self.writer.sample(requests)]
+
+
+@pytest.mark.parametrize("price", [None, Price(input=1, output=2)])
+@pytest.mark.parametrize(("dollars", "answers", "most"), [(0.1, 1, 1), (0.25, 1, 1), (1.0, 4, 2), (30.0, 120, 64)])
+def test_what_agents_report_is_reserved_from_the_second_answer_on(
+    dollars: float, answers: int, most: int, price: Price | None
+) -> None:
+    policy = Policy(slug="agent", kind="command", price=price)
+    spec = toy_spec(budget=Budget(dollars=dollars, evaluations=200), lanes=4, batch=16, samples_per_prompt=4)
+    agents = Agents(RunContext(uuid4(), toy_problem(), policy, uuid4(), spec))
+    progress = agents.run()
+    assert (progress.state, progress.reason) == (RunState.COMPLETED, "the budget of dollars is spent")
+    assert (progress.cost, progress.rollouts) == (0.25 * answers, answers)
+    assert (agents.most_writing, agents.most_dollars) == (most, 0.25 * answers)
+
+
 def test_evaluations_may_end_a_run_before_its_dollars() -> None:
     progress = run(Budget(dollars=0.5, evaluations=5))
     assert (progress.evaluations, progress.reason) == (5, "the budget of evaluations is spent")
@@ -55,8 +108,6 @@ def test_evaluations_may_end_a_run_before_its_dollars() -> None:
 
 
 def test_lost_tokens_are_charged_at_the_dearest_price() -> None:
-    from speciate.runs import ledger
-
     progress = RunProgress(reserved_tokens=100)
     policy = Policy(slug="paid", kind="scripted", options=OPTIONS, price=Price(input=1000, output=2000))
     context = RunContext(uuid4(), toy_problem(), policy, uuid4(), toy_spec(budget=Budget(dollars=1.0)))
@@ -64,6 +115,16 @@ def test_lost_tokens_are_charged_at_the_dearest_price() -> None:
     ledger.charge(progress, ledger.most_of(100, context))
     assert progress.cost == pytest.approx(0.2)
     assert progress.estimated_tokens == 100
+
+
+def test_a_lost_attempt_of_agents_is_charged_like_the_dearest_answers() -> None:
+    budget = Budget(dollars=9.0)
+    context = RunContext(uuid4(), toy_problem(), Policy(slug="a", kind="command"), uuid4(), toy_spec(budget=budget))
+    lease = Lease(uuid4(), context.run_id, WorkKind.GENERATE, 0, 1, 1, uuid4(), {"answers": 4}, 0)
+    for reserved, cost in [(100, 2.0), (0, 0.0)]:  # without a reservation, no request was sent
+        progress = RunProgress(dearest=0.5, reserved_evaluations=4, reserved_tokens=reserved)
+        ledger.record_lost_attempt(RunChange(progress), context, lease, (4, reserved))
+        assert (progress.cost, progress.tokens) == (cost, reserved)
 
 
 def version(**changes: object) -> PolicyVersion:
