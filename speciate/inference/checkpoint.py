@@ -103,18 +103,8 @@ class Checkpoint:
 
 def read_config(folder: Path) -> ModelConfig:
     """Return the shape of a folder's model, without reading the weights."""
-    return _config(folder / "config.json", read_json(folder / "config.json"))
-
-
-def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a folder; ``ConfigurationError`` if a file is missing or invalid, or the model is not implemented."""
-    config = read_config(folder)
-    tensors = _read_tensors(folder / "model.safetensors")
-    _check_shapes(folder / "model.safetensors", tensors, config)
-    return Checkpoint(folder, config, tensors, _eos_ids(folder, config))
-
-
-def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
+    path = folder / "config.json"
+    values = read_json(path)
     _check_supported(path, values)
     try:
         return ModelConfig.model_validate(values)
@@ -125,6 +115,14 @@ def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
             f"{path}: {place} {validation_message(dict(detail))}.".replace(":  ", ": "),
             remedy="Export the checkpoint again with save_pretrained.",
         ) from None
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a folder; ``ConfigurationError`` if a file is missing or invalid, or the model is not implemented."""
+    config = read_config(folder)
+    tensors = _read_tensors(folder / "model.safetensors")
+    _check_shapes(folder / "model.safetensors", tensors, config)
+    return Checkpoint(folder, config, tensors, _eos_ids(folder, config))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Every group is in one place: waiting in the progress, in the payload of one ``le
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -18,13 +18,9 @@ from speciate.domain.candidate import Candidate
 from speciate.domain.event import EventKind
 from speciate.domain.learning import MIN_GROUP, ROUNDING, Learning, LearningCounters
 from speciate.domain.policy import PolicyRole
-from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import Rollout
 from speciate.ports.work import GroupRef, LearnedStep, Lease, RunContext, WorkKind
 from speciate.runs.progress import NewWork, RunChange, RunProgress
-
-Rewards = tuple[float, ...] | None
-"""Raw rewards of an answer; None if it failed."""
 
 LEARN_LANE: Final = -2
 """Lane of ``learn`` units, which have no successor."""
@@ -63,11 +59,8 @@ def record_groups(change: RunChange, context: RunContext, lease: Lease, candidat
     place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
     for stored in lease.payload["groups"]:
         group = GroupRef(**stored, **place, step=int(lease.payload["step"]))
-        answers = [
-            c
-            for c in candidates
-            if c.proposal.rollout is not None and 0 <= c.proposal.rollout - group.first < group.size
-        ]
+        members = range(group.first, group.first + group.size)
+        answers = [c for c in candidates if c.proposal.rollout in members]
         state.seen += 1
         if state.ended is not None or group.size < MIN_GROUP or _lost(answers):
             state.dropped += 1
@@ -90,32 +83,31 @@ def _flat(context: RunContext, candidates: Sequence[Candidate], group: GroupRef)
 
     Steps from such groups have no advantage, and the optimizer would follow rounding errors.
     """
-    earned: list[list[Rewards]] = [[] for _ in range(group.size)]
+    earned: list[list[tuple[float, ...] | None]] = [[] for _ in range(group.size)]
     for candidate in candidates:
         earned[(candidate.proposal.rollout or 0) - group.first].append(candidate.evaluation.rewards)
-    space = learned_space(context, earned)
-    learned = np.array([learned_rewards(context, space, rewards) for rewards in earned])
+    scaled = learning_context(context, earned)
+    learned = np.array([learned_rewards(scaled, rewards) for rewards in earned])
     return bool((np.ptp(learned, axis=0) <= ROUNDING * learned.max(axis=0)).all())
 
 
-def learned_space(context: RunContext, completions: Iterable[Sequence[Rewards]]) -> RewardSpace:
-    """Return the space with estimated ranges that reach the best feasible rewards of completions, so that none of them
-    is clipped; of no others, so that a step is a function of its groups."""
+def learning_context(context: RunContext, completions: Iterable[Sequence[tuple[float, ...] | None]]) -> RunContext:
+    """Return the context with estimated ranges that reach the best feasible rewards of completions, which none then
+    exceeds; the archive does not count, so that a step is a function of its groups."""
     space = context.problem.space
     rewards = np.array([each for earned in completions for each in earned if each is not None])
     rewards = rewards.reshape(-1, len(space.objectives))
-    return space.widened(rewards[space.violation(rewards) == 0.0])
+    objectives = space.widened(rewards[space.violation(rewards) == 0.0]).objectives
+    return replace(context, problem=context.problem.model_copy(update={"objectives": objectives}))
 
 
-def learned_rewards(
-    context: RunContext, space: RewardSpace, earned: Sequence[Rewards]
-) -> tuple[tuple[float, ...], ...]:
-    """Return a completion's rewards in a space, shape (answers, k): failures and missing answers are zero."""
+def learned_rewards(context: RunContext, earned: Sequence[tuple[float, ...] | None]) -> tuple[tuple[float, ...], ...]:
+    """Return the normalised rewards of a completion, shape (answers, k): failures and missing answers are zero."""
     answers = context.proposer.answers_per_rollout
-    matrix = np.zeros((answers, len(space.selected)))
+    matrix = np.zeros((answers, len(context.problem.space.selected)))
     for row, rewards in enumerate(earned[:answers]):
         if rewards is not None:
-            matrix[row] = np.clip(space.normalise([rewards])[0], 0.0, 1.0)
+            matrix[row] = np.clip(context.problem.space.normalise([rewards])[0], 0.0, 1.0)
     return tuple(tuple(row) for row in matrix.tolist())
 
 

@@ -8,10 +8,9 @@ from uuid import UUID
 from speciate.domain.errors import ConfigurationError, LearningError
 from speciate.domain.learning import Lineage, learned_slug
 from speciate.domain.policy import Policy
-from speciate.domain.reward import RewardSpace
 from speciate.ports.learner import LearnedCheckpoint, Learner, LearningGroup, LearningRollout, LearningTask
 from speciate.ports.work import Commit, GroupRef, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
-from speciate.runs.learning import learned_rewards, learned_space
+from speciate.runs.learning import learned_rewards, learning_context
 
 
 def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
@@ -33,11 +32,13 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
     parent = context.proposer if used is None else used.policy
     refs = [GroupRef(**group) for group in lease.payload["groups"]]
     step = int(lease.payload["step"])
-    contexts = {ref.run: context if ref.run is None else work.context(UUID(ref.run)) for ref in refs}
     groups = [*zip(refs, work.groups(lease.run_id, refs), strict=True)]
-    spaces = {
-        run: learned_space(of, [each.rewards for ref, stored in groups if ref.run == run for each in stored.rollouts])
-        for run, of in contexts.items()
+    contexts = {
+        run: learning_context(
+            context if run is None else work.context(UUID(run)),
+            [rollout.rewards for ref, stored in groups if ref.run == run for rollout in stored.rollouts],
+        )
+        for run in {ref.run for ref in refs}
     }
     task = LearningTask(
         learning=learning,
@@ -46,7 +47,7 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         base=context.proposer,
         parent=parent,
         slug=lease.payload.get("slug") or learned_slug(context.proposer.slug, context.run_id.hex),
-        groups=tuple(_group(contexts[ref.run], spaces[ref.run], stored, step - ref.step) for ref, stored in groups),
+        groups=tuple(_group(contexts[ref.run], stored, step - ref.step) for ref, stored in groups),
     )
     try:
         checkpoint = learner_for().step(task)
@@ -86,9 +87,9 @@ def _version(
     )
 
 
-def _group(context: RunContext, space: RewardSpace, stored: StoredGroup, age: int) -> LearningGroup:
+def _group(context: RunContext, stored: StoredGroup, age: int) -> LearningGroup:
     rollouts = tuple(
-        LearningRollout(rollout.token_ids, rollout.logprobs, learned_rewards(context, space, rollout.rewards))
+        LearningRollout(rollout.token_ids, rollout.logprobs, learned_rewards(context, rollout.rewards))
         for rollout in stored.rollouts
     )
     weights = context.problem.weight_vector

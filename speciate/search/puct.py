@@ -57,9 +57,8 @@ def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: 
     ``best`` is Q: the value of the best child, or of the program before its first scored child. ``values`` is V,
     ``visits`` is n: the expansions of each program or its descendants, of which T is the sum. ``exploration`` is c.
     """
-    order = np.argsort(np.argsort(values, kind="stable"), kind="stable") + 1.0
-    _, same = np.unique(values, return_inverse=True)
-    ranks = (np.bincount(same, order) / np.bincount(same))[same]
+    _, same, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[same]
     prior = ranks / ranks.sum()
     spread = float(np.ptp(values)) or 1.0  # otherwise equal programs would never take turns
     scores: FloatArray = best + exploration * spread * prior * np.sqrt(1.0 + visits.sum()) / (1.0 + visits)

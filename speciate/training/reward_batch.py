@@ -119,19 +119,15 @@ class RewardBatch:
         drawn = rng.dirichlet(np.full(self.dimensions, config.alpha), (self.count, config.draws))
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
-    def flat(self, scores: FloatArray, scale: FloatArray | None = None) -> NDArray[np.bool_]:
-        """Return True for rollouts of groups whose scores differ by rounding errors only, all of shape (B,).
+    def unscaled(self, scores: FloatArray, values: FloatArray, scale: FloatArray | None = None) -> Advantages:
+        """Return values, but zeros in groups whose scores differ by rounding errors only, all of shape (B,).
 
         ``scale`` are the numbers that the scores were computed from, by default the scores.
         """
-        flat = np.empty(len(scores), np.bool_)
+        values = values.copy()
         for members in self.by_size:
-            flat[members] = _equal((scores if scale is None else scale)[members], scores[members], axis=1)[:, None]
-        return flat
-
-    def unscaled(self, scores: FloatArray, values: FloatArray) -> Advantages:
-        """Return values as they are; groups without differences get zeros."""
-        values = np.where(self.flat(scores), 0.0, values)
+            equal = _equal((scores if scale is None else scale)[members], scores[members], axis=1)
+            values[members[equal]] = 0.0
         return Advantages(values, self.diagnostics(scores, values))
 
     def group_mean(self, scores: FloatArray) -> FloatArray:
@@ -147,9 +143,8 @@ class RewardBatch:
 
     def standardised(self, scores: FloatArray) -> Advantages:
         """Return (score − mean) / std within each group; groups without differences get zeros."""
-        std, flat = self.group_std(scores), self.flat(scores)
-        values = np.where(flat, 0.0, (scores - self.group_mean(scores)) / np.where(flat, 1.0, std))
-        return Advantages(values, self.diagnostics(scores, values))
+        std = self.group_std(scores)
+        return self.unscaled(scores, (scores - self.group_mean(scores)) / np.where(std > 0.0, std, 1.0))
 
     def scaled(self, scores: FloatArray, shares: FloatArray, norm: Norm) -> Advantages:
         """Return leave-one-out shares of scores, divided as ``norm`` says."""
@@ -161,9 +156,7 @@ class RewardBatch:
             case Norm.NONE:
                 scale = np.ones_like(shares)
         # Division would inflate rounding errors, which are as large as those of the scores; true shares may be small.
-        flat = self.flat(shares, scores)
-        values = np.where(flat, 0.0, shares / np.where(flat, 1.0, scale))
-        return Advantages(values, self.diagnostics(shares, values))
+        return self.unscaled(shares, shares / np.where(scale > 0.0, scale, 1.0), scores)
 
     def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
         vectors = self.rewards.reshape(-1, self.dimensions)

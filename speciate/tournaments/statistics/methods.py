@@ -67,11 +67,9 @@ def compare_methods(
     The interval is Student's over paired differences, otherwise Welch's: it assumes that means of runs are roughly
     normal, which the test does not, so at the margin the two can disagree. Decide by p.
 
-    ``a`` and ``b`` have shape (runs, problems), higher is better. ``rng`` draws permutations if there are too many to
-    enumerate: more than 14 pairs, or more than 10 runs of each. Paired, row i of both shares a training seed.
-
-    Raises:
-        ValueError: A number is not finite.
+    ``a`` and ``b`` have shape (runs, problems), higher is better; ``ValueError`` if one is not finite. ``rng`` draws
+    permutations if there are too many to enumerate: more than 14 pairs, or more than 10 runs of each. Paired, row i of
+    both shares a training seed.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     x, y = first.mean(axis=1), second.mean(axis=1)

@@ -35,15 +35,12 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
 
     Under the null each problem's difference is as likely as its negative, so |mean| is compared with its values under
     sign flips: all of them for few problems, else ``draws`` random ones with p = (1 + hits) / (1 + draws), which is
-    valid for any number of draws (Phipson and Smyth 2010). The comparisons share the random patterns, which
-    are as long as the longest one: each p-value is as valid as that of a separate test, though from another sample, and
-    their dependence does not affect Holm's adjustment.
+    valid for any number of draws (Phipson and Smyth 2010). The comparisons share the random patterns, as long
+    as the longest one: a p-value is as valid as in a separate test, though from another sample, and Holm's adjustment
+    allows any dependence.
 
     Each comparison has shape (n_problems,), A − B: of solve rates or of −log ERT, one per problem and never one per
-    seed, because the problem is the unit.
-
-    Raises:
-        ValueError: A difference is not finite.
+    seed, because the problem is the unit. All are finite; else ``ValueError``.
     """
     paired = [np.asarray(differences, dtype=np.float64) for differences in several]
     if not all(np.isfinite(values).all() for values in paired):
