@@ -15,7 +15,7 @@ MIN_GROUP: Final = 8
 """Fewest completions of a prompt that learning compares."""
 
 ROUNDING: Final = 1e-12
-"""Share of the largest number up to which differences are rounding errors, and a group without others teaches nothing.
+"""Share of the largest number up to which differences are rounding errors; a group without others teaches nothing.
 
 VPO leaves out groups with a standard deviation below 1e-6 (arXiv 2605.22817). Here rewards are float64 on a scale that
 may be far wider than the values of a group: late in a search, small differences are all that is left to learn from."""

@@ -152,17 +152,12 @@ def leave_one_out(scores: FloatArray, kappa: int, baseline: int | None = None) -
 @lru_cache(maxsize=64)
 def _credit_matrix(size: int, kappa: int, baseline: int) -> FloatArray:
     """Return the (n, n) matrix that maps ascending scores to the shares of the same ranks."""
-    matrix = np.zeros((size, size))
-    joined, left_out = comb(size - 1, kappa - 1), comb(size - 1, baseline)
-    for rank in range(size):
-        matrix[rank, rank] = comb(rank, kappa - 1) / joined
-        for other in range(size):
-            if other == rank:
-                continue
-            if other > rank and kappa >= 2:
-                matrix[rank, other] += comb(other - 1, kappa - 2) / joined
-            below = other - (other > rank)
-            matrix[rank, other] -= comb(below, baseline - 1) / left_out
+    joined, left_out, ranks = comb(size - 1, kappa - 1), comb(size - 1, baseline), range(size)
+    own = np.array([comb(rank, kappa - 1) / joined for rank in ranks])
+    joins = np.array([comb(rank - 1, kappa - 2) / joined if rank and kappa > 1 else 0.0 for rank in ranks])
+    leaves = np.array([comb(rank, baseline - 1) / left_out for rank in ranks])
+    above = np.tri(size, k=-1).T  # ranks above one that is left out are one lower among the others
+    matrix: FloatArray = np.diag(own) + above * (joins - np.roll(leaves, 1)) - above.T * leaves
     matrix.setflags(write=False)
     return matrix
 
