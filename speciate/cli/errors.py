@@ -46,7 +46,6 @@ _CODES: Final[tuple[tuple[type[errors.SpeciateError], ExitCode], ...]] = (
     (errors.ReplayError, ExitCode.CONFLICT),  # 1 means that the replay ran and differs
     (errors.NotAllowedError, ExitCode.NOT_ALLOWED),
     (errors.UnavailableError, ExitCode.UNREACHABLE),
-    (errors.TooManyRequestsError, ExitCode.UNREACHABLE),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
 )
 

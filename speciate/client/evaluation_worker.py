@@ -227,8 +227,8 @@ def retried(call: Callable[[], T], stopping: threading.Event) -> T | None:
             return call()
         except PolicyUnavailableError:
             raise
-        except UnavailableError:
-            if stopping.wait(delay_s):
+        except UnavailableError as error:
+            if stopping.wait(max(delay_s, error.retry_after_s)):
                 return None
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 

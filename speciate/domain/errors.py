@@ -119,16 +119,19 @@ class ForbiddenError(NotAllowedError, slug="forbidden", title="Forbidden"):
     """The credentials are valid but lack the permission."""
 
 
-class TooManyRequestsError(SpeciateError, slug="too-many-requests", title="Too many requests"):
+class UnavailableError(SpeciateError, slug="unavailable", title="A required service does not respond"):
+    """A required service does not respond: the database, the broker or a policy endpoint."""
+
+    retry_after_s: float = 0.0
+    """Least seconds until another attempt."""
+
+
+class TooManyRequestsError(UnavailableError, slug="too-many-requests", title="Too many requests"):
     """The caller exceeds its request rate; the next request is accepted in ``retry_after_s`` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-
-
-class UnavailableError(SpeciateError, slug="unavailable", title="A required service does not respond"):
-    """A required service does not respond: the database, the broker or a policy endpoint."""
 
 
 class NewerRecordError(UnavailableError, slug="newer-record", title="The record was written by a newer version"):
