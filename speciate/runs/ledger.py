@@ -18,7 +18,7 @@ from speciate.domain.campaign import waits_for_grant
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.charge import Charge
 from speciate.domain.event import EventKind
-from speciate.domain.guidance import Advice, Guidance
+from speciate.domain.guidance import NO_ADVICE, Advice, Guidance
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
@@ -223,8 +223,8 @@ def record_external_batch(change: RunChange, batch: ProposedBatch, cost: float) 
 
 def apply_advice(change: RunChange, context: RunContext, text: str, author: str) -> Advice:
     """Add a user's hint to the advice in use, and return it."""
-    advice = Advice(change.progress.batches, text)
-    change.progress.batches += 1
+    advice = Advice(max(change.progress.batches, NO_ADVICE + 1), text)
+    change.progress.batches = advice.number + 1
     adopt(change, (context.spec.guidance or Guidance()).most, advice, author)
     return advice
 

@@ -21,9 +21,10 @@ from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext, WeightedPolicy
+from speciate.runs import ledger
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.guidance import adopt, count_gain, read_gains
+from speciate.runs.guidance import adopt, count_gain, read_gains, with_gains
 from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
@@ -351,3 +352,11 @@ def test_a_template_without_advice_is_refused() -> None:
 def test_options_out_of_range_name_the_range(given: object, told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         toy_spec(guidance=given)
+
+
+def test_the_first_hint_of_a_run_without_a_batch_is_not_the_piece_without_advice() -> None:
+    change = RunChange(RunProgress(state=RunState.RUNNING))
+    context = RunContext(uuid4(), toy_problem(seed_program=""), toy_policy(), uuid4(), toy_spec())
+    hints = [ledger.apply_advice(change, context, text, "alice") for text in ("Climb", "Rest")]
+    pieces = with_gains({hint.number: hint for hint in hints}, change.progress.advice)
+    assert [piece.text for piece in pieces] == ["", "Climb", "Rest"]
