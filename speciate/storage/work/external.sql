@@ -46,7 +46,9 @@ WHERE r.id = ANY(:runs)
 
 -- renew: Renew leases; zero seconds give the evaluation back, which counts as no attempt.
 UPDATE external_evaluations e SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),
-  attempt = e.attempt - CASE WHEN :lease_s = 0 THEN 1 ELSE 0 END
+  attempt = e.attempt - CASE WHEN :lease_s = 0 THEN 1 ELSE 0 END,
+  state = CASE WHEN :lease_s = 0 THEN 'ready' ELSE 'leased' END,
+  lease_token = CASE WHEN :lease_s <> 0 THEN e.lease_token END
 FROM jsonb_to_recordset(cast(:leases AS jsonb)) AS l(id uuid, lease uuid), work w, run_progress g, runs r
 WHERE e.id = l.id AND e.lease_token = l.lease AND e.state = 'leased' AND w.id = e.work_id AND w.state = 'parked'
   AND g.run_id = e.run_id AND g.state IN ('running', 'paused') AND r.id = e.run_id AND r.project_id = :project

@@ -165,7 +165,8 @@ def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails
     leases = {"leases": [{"id": first["id"], "lease": first["lease"]}]}
     (renewed,) = outside.api.post("/v1/evaluations:heartbeat", leases | {"lease_s": 600}).json()["items"]
     assert renewed["lease_until"] > first["lease_until"]
-    outside.api.post("/v1/evaluations:heartbeat", leases | {"lease_s": 0})
+    for _ in range(3):  # a repetition changes nothing
+        outside.api.post("/v1/evaluations:heartbeat", leases | {"lease_s": 0})
     (second,) = acquire(outside.api)
     assert (second["id"], second["attempt"]) == (first["id"], 1)  # giving back is no failed attempt
     assert outside.api.post("/v1/evaluations:heartbeat", leases).json()["items"][0]["lease_until"] is None
