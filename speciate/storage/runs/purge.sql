@@ -14,8 +14,11 @@ WHERE deleted_at < :before AND NOT EXISTS (SELECT FROM runs r WHERE r.policy_id 
   AND NOT EXISTS (SELECT FROM run_policies e WHERE e.policy_id = p.id)
   AND NOT EXISTS (SELECT FROM runs r WHERE r.id = cast(p.definition -> 'lineage' ->> 'run' AS uuid))
 
--- remove_run: Remove a deleted run with all its rows.
-DELETE FROM runs WHERE id = :id AND deleted_at < :before RETURNING project_id, id::text AS name
+-- remove_run: Remove a deleted run with all its rows, and the keys of the requests that proposed its candidates.
+WITH gone AS (DELETE FROM runs WHERE id = :id AND deleted_at < :before RETURNING project_id, id),
+unused AS (
+  DELETE FROM idempotency_keys k USING gone, proposal_answers a WHERE a.run_id = gone.id AND k.resource_id = a.id)
+SELECT project_id, id::text AS name FROM gone
 
 -- remove_problem: Remove a deleted problem.
 DELETE FROM problems WHERE id = :id AND deleted_at < :before RETURNING project_id, slug || '@' || version AS name

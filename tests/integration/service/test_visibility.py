@@ -346,6 +346,20 @@ def test_purge_removes_every_row_and_nothing_else(lab: Lab) -> None:
     assert [(entry["action"], entry["object"]) for entry in entries] == [("PURGE run", str(gone))]
 
 
+def test_purge_removes_the_keys_of_the_proposals_of_a_run(lab: Lab) -> None:
+    gone, kept = (lab.start(policy="external", seed=seed) for seed in (1, 2))
+    lab.work()
+    for run in (gone, kept):
+        sent = {"proposals": [{"program": "x = 1\ny = 2\n"}]}
+        path = f"/v1/runs/{run}/proposals"
+        assert lab.api.post(path, sent, headers={"Idempotency-Key": "k"}).status_code == 200
+    lab.api.post(f"/v1/runs/{gone}:cancel")
+    delete(lab, f"runs/{gone}")
+    assert purge(lab) == 1
+    keys = [key for (key,) in rows_of(lab, "SELECT key FROM idempotency_keys")]
+    assert [str(kept) in key for key in keys] == [True]
+
+
 def test_purge_waits_for_its_time(lab: Lab) -> None:
     run = ended(lab)
     delete(lab, f"runs/{run}")
