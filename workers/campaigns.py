@@ -102,7 +102,7 @@ def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> 
             declared.spec(),
             granted=stored.upto,
             # If the worker dies before the run is attached, the next pass finds the same run by its key, not started.
-            idempotency_key=f"campaign:{record.id}:{position}",
+            idempotency_key=f"campaign {record.id} {position}",
         )
     )
     stores.campaigns.attach(record.id, position, run_id)

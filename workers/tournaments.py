@@ -118,7 +118,7 @@ def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: Plan
             policies=entrant_policies(entrant, stores.catalog),
             spec=record.declaration.spec(entrant, planned.seed),
             # If the worker dies before the run is attached, the next pass finds the same run by its key.
-            idempotency_key=f"tournament:{record.id}:{ordinal}",
+            idempotency_key=f"tournament {record.id} {ordinal}",
         ),
     )
     return run_id

@@ -240,7 +240,7 @@ def _propose(session_id: UUID, context: RunContext, program: str, key: str, stor
             WeightedPolicy(context.proposer, context.proposer_id),
             [ProposedCandidate(program=program, model=context.spec.engine)],
             author=author,
-            idempotency_key=f"engine/{key}",
+            idempotency_key=f"engine {key}",
         )
     except ConflictError:
         require_running(context, stores.runs.get(context.run_id).state)

@@ -138,4 +138,4 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
 
 
 def idempotency_key(values: Mapping[str, str]) -> str | None:
-    return f"form:{values['key'][:100]}" if values.get("key") else None
+    return f"form {values['key'][:100]}" if values.get("key") else None

@@ -12,7 +12,10 @@ from speciate.storage.tables.access import idempotency_keys
 
 
 def scoped_key(project: UUID, key: str) -> str:
-    """Return an idempotency key as stored, unique per project; a client's key contains no blank."""
+    """Return an idempotency key as stored, unique per project.
+
+    A client's key contains no blank; the service's own keys do, so that no client takes one.
+    """
     return f"{project} {key}"
 
 

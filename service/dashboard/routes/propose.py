@@ -59,7 +59,7 @@ def propose(
             author=principal.name,
             # A form sent twice proposes once. After the Back button the form has the same key: a program that was
             # changed since is another proposal.
-            idempotency_key=f"form:{digest_of([key, proposal.model_dump(mode='json')])}" if key else None,
+            idempotency_key=f"form {digest_of([key, proposal.model_dump(mode='json')])}" if key else None,
         )
         if receipts[0].status is ReceiptStatus.REFUSED:
             raise InvalidInputError(f"{receipts[0].reason}.")

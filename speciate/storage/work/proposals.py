@@ -134,7 +134,7 @@ class Proposals(ScopedStore):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             if idempotency_key is not None:
-                key = scoped_key(self._home, f"{run_id}/proposals/{idempotency_key}")
+                key = scoped_key(self._home, f"proposals {run_id} {idempotency_key}")
                 digest = digest_of([policy.policy_id.hex, [repr(each) for each in sent]])
                 first_id = claim_key(connection, key, digest, request_id)
                 if first_id != request_id:

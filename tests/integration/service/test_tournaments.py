@@ -342,6 +342,16 @@ def test_equal_declaration_is_the_same_tournament(fair: Lab) -> None:
     assert [item["slug"] for item in listed] == ["other", "first"]
 
 
+def test_no_key_of_a_client_takes_a_run_of_a_tournament(fair: Lab) -> None:
+    declared = declare(fair)["id"]
+    stored = {"problem": "toy", "policy": "good", "budget": {"evaluations": 5}}
+    for ordinal in range(3):
+        key = {"Idempotency-Key": f"tournament:{declared}:{ordinal}"}
+        assert fair.api.post("/v1/runs", stored, headers=key).status_code == 202
+    play(fair)
+    assert fair.api.get(f"/v1/tournaments/{declared}").json()["state"] == "completed"
+
+
 REFUSED = [
     ({"entrants": []}, "", "at least 2"),
     ({"entrants": [{"name": "a", "policy": "good"}], "baseline": "a"}, "", "at least 2"),
