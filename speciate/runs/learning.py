@@ -96,7 +96,6 @@ def learning_context(context: RunContext, completions: Iterable[Sequence[tuple[f
     exceeds; the archive does not count, so that a step is a function of its groups."""
     space = context.problem.space
     rewards = np.array([each for earned in completions for each in earned if each is not None])
-    rewards = rewards.reshape(-1, len(space.objectives))
     objectives = space.widened(rewards[space.violation(rewards) == 0.0]).objectives
     return replace(context, problem=context.problem.model_copy(update={"objectives": objectives}))
 

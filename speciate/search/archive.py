@@ -91,10 +91,8 @@ def improvements(
 def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
     """Return the best update of every cell, the earliest among equals, by island and cell."""
     best: dict[tuple[int, str], Placement] = {}
-    for update in updates:
-        elite = best.get((update.island, update.cell))
-        if elite is None or update.fitness > elite.fitness:
-            best[update.island, update.cell] = update
+    for update in sorted(updates, key=lambda each: -each.fitness):
+        best.setdefault((update.island, update.cell), update)
     return [best[key] for key in sorted(best)]
 
 

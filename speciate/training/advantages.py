@@ -185,8 +185,7 @@ def _estimate(
 ESTIMATORS: Final = {
     each.__name__: partial(_estimate, each)
     for each in (
-        grpo, gdpo, maxrl, max_at_k, random_weighting, multi_rlvr, vpo, vector_max_at_k, entropic,
-        pkpo,
+        grpo, gdpo, maxrl, max_at_k, random_weighting, multi_rlvr, vpo, vector_max_at_k, entropic, pkpo,
     )
 }  # fmt: skip
 """Every estimator by name: a function of rewards, groups, ``config`` and ``rng``."""

@@ -109,9 +109,7 @@ class RewardBatch:
         if config.weights is None:
             return np.full(self.dimensions, 1.0 / self.dimensions)
         if len(config.weights) != self.dimensions:
-            raise InvalidInputError(
-                f"{len(config.weights)} weights for {self.dimensions} rewards: expected one for each."
-            )
+            raise InvalidInputError(f"{len(config.weights)} weights for {self.dimensions} rewards: expected one each.")
         return np.asarray(config.weights, dtype=np.float64)
 
     def weightings(self, config: EstimatorConfig, rng: np.random.Generator) -> list[tuple[IntArray, FloatArray]]:
@@ -172,9 +170,7 @@ class RewardBatch:
 
 def _check(rewards: FloatArray, *, single: bool) -> None:
     if rewards.ndim != 3 or not rewards.size:
-        raise InvalidInputError(
-            f"rewards have the shape {rewards.shape}: expected (rollouts, answers, k), none of them 0."
-        )
+        raise InvalidInputError(f"rewards have the shape {rewards.shape}: expected (rollouts, answers, k), none 0.")
     bad = ~((rewards >= 0.0) & (rewards <= 1.0))  # NaN is neither
     if bad.any():
         b, s, i = (int(axis[0]) for axis in np.nonzero(bad))

@@ -124,8 +124,7 @@ def _column(rows: Sequence[sa.Row[Any]], value: Callable[[sa.Row[Any]], Any], ki
 def final_score(final: Mapping[str, Any], space: RewardSpace, weights: Mapping[str, float] | None) -> dict[str, float]:
     """Return score and margin of the run of a noisy problem, from its evaluations after the end; else nothing.
 
-    A failed evaluation counts as the worst declared value. The margin of a weighted sum is that of objectives whose
-    errors add up.
+    A failure counts as the worst declared value. The errors of objectives in a weighted sum add up.
     """
     if not final:
         return {}
