@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -130,12 +130,17 @@ class CommandPolicy:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
         if isinstance(failed, PolicyUnavailableError):
-            done = [each.result() for each in futures if each.done() and not (each.cancelled() or each.exception())]
-            failed.spent += sum((each.charge(self._policy.price) for each in done), Charge())
+            failed.spent = sum((self._charge(each) for each in futures if not each.cancelled()), Charge())
         if failed is not None:
             raise failed
         answers = (future.result() for future in futures)
         return [joined([next(answers) for _ in each]) for each in split]
+
+    def _charge(self, answer: Future[SampleResult]) -> Charge:
+        error = answer.exception()
+        if error is None:
+            return answer.result().charge(self._policy.price)
+        return error.spent if isinstance(error, PolicyUnavailableError) else Charge()
 
     def ping(self) -> str:
         version = self._version(self._located(ForbiddenError))
@@ -190,8 +195,10 @@ class CommandPolicy:
                     give_up=unwanted,
                 )
                 changed = self._without_keys(folder.answer() or "") or None
-            if unwanted():
-                raise self._unavailable("the request was interrupted")
+            if result.exceeded and unwanted():
+                interruption = self._unavailable("the request was interrupted")
+                interruption.spent = self._measured(request, read_output(result.output)).charge(self._policy.price)
+                raise interruption
         except OSError as error:
             raise self._unavailable(f"{self._command[0]} cannot be started: {error.strerror or error}") from None
         finally:

@@ -18,6 +18,7 @@ import pytest
 
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Individual
+from speciate.domain.charge import Charge
 from speciate.domain.errors import ForbiddenError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.files import files_of, text_of
 from speciate.domain.policy import EditFormat, Policy, PolicyRole, Price
@@ -33,6 +34,7 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.state import words_of
+from speciate.prompts.text import prompt_tokens
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
@@ -272,6 +274,20 @@ print({json.dumps(CLAUDE)!r})
     assert caught.value.spent.tokens >= 122
 
 
+def test_calls_that_fail_together_are_all_charged(tmp_path: Path) -> None:
+    limited = {**CLAUDE, "is_error": True, "result": "usage limit reached", "total_cost_usd": 0.5}
+    script = f"""
+import os, time
+print({json.dumps(limited)!r}, flush=True)
+open({str(tmp_path)!r} + f"/{{os.getpid()}}", "w")
+while len(os.listdir({str(tmp_path)!r})) < 4:  # none ends before all have printed
+    time.sleep(0.01)
+"""
+    with pytest.raises(PolicyUnavailableError, match="limit reached") as caught:
+        client(script, concurrency=4).sample([request(n=4)])
+    assert caught.value.spent == Charge(4 * 122, 2.0)
+
+
 def test_tokens_beyond_the_ceiling_are_reserved_or_left_out() -> None:
     printed = json.dumps({**CLAUDE, "usage": {"input_tokens": 500_000, "output_tokens": 7}})
     reserved: list[int] = []
@@ -356,9 +372,10 @@ def test_an_interrupted_request_ends_its_process() -> None:
     lost = threading.Event()
     threading.Timer(0.5, lost.set).start()
     started = time.monotonic()
-    with interruptible(lost), pytest.raises(PolicyUnavailableError, match="interrupted"):
+    with interruptible(lost), pytest.raises(PolicyUnavailableError, match="interrupted") as caught:
         client("import time; time.sleep(60)").sample([request()])
     assert time.monotonic() - started < 10
+    assert caught.value.spent.estimated == prompt_tokens(PROMPT)  # it may have sent the prompt to a model
 
 
 @pytest.mark.parametrize(
