@@ -170,7 +170,7 @@ def affords(progress: RunProgress, context: RunContext, lease: Lease, tokens: in
 def record_model_answers(
     change: RunChange, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout], lost: Charge
 ) -> None:
-    """Record answers that an engine received, and what attempts without an answer cost."""
+    """Record answers of no batch, which an engine received or which came too late, and the cost of lost attempts."""
     progress = change.progress
     progress.reserved_tokens -= reserved_tokens
     _charge_rollouts(progress, context, rollouts)

@@ -18,6 +18,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
+from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import TargetSet
 from speciate.ids import uuid7
@@ -208,7 +209,7 @@ class MemoryWorkStore:
             ledger.record_proposals(change, run.context, lease, reserved, batch)
             return self._place(run, batch.placements)
 
-        return self._finish(lease, body)
+        return self._finish(lease, body, batch.rollouts)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         def body(run: MemoryRun, change: RunChange, reserved: tuple[int, int]) -> Sequence[Placement]:
@@ -340,7 +341,10 @@ class MemoryWorkStore:
         return ReconcileReport(tuple(commits))
 
     def _finish(
-        self, lease: Lease, body: Callable[[MemoryRun, RunChange, tuple[int, int]], Sequence[Placement] | None]
+        self,
+        lease: Lease,
+        body: Callable[[MemoryRun, RunChange, tuple[int, int]], Sequence[Placement] | None],
+        rollouts: Sequence[Rollout] = (),
     ) -> Commit | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
@@ -349,6 +353,7 @@ class MemoryWorkStore:
         unit.state, unit.token = "done", None
         change = RunChange(run.progress)
         if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(run.progress, run.context):
+            ledger.record_model_answers(change, run.context, unit.reserved_tokens, rollouts, Charge())
             stopping.expire(change, run.context, open_confirmations(run))
             return self._write(run, change)
         granted = body(run, change, (unit.new.reserved_evaluations, unit.reserved_tokens))

@@ -392,6 +392,17 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
 
+    def test_answers_that_come_too_late_are_charged(self) -> None:
+        budget = Budget(seconds=1.0, tokens=100)
+        lease = self._claim(self._only(self._evaluate(self._only(self._begin(toy_spec(budget=budget))))))
+        assert self.harness.work.reserve_tokens(lease, 90)
+        self.harness.pass_time(1.5)
+        rollout = replace(toy_rollout(35), cost=0.5)
+        self.harness.work.commit_proposals(lease, ProposedBatch((rollout,), toy_proposals("x = 2\ny = 9\n")))
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.state, progress.live, progress.numbers) == (RunState.COMPLETED, 0, 1)
+        assert (progress.tokens, progress.cost, progress.reserved_tokens) == (35, 0.5, 0)
+
     def test_the_reconciler_ends_a_run_with_a_spent_time_budget(self) -> None:
         commit = self._begin(toy_spec(budget=Budget(seconds=1.0)))
         self.harness.pass_time(1.5)

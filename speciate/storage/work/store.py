@@ -13,6 +13,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
+from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.ids import uuid7
@@ -178,7 +179,7 @@ class PostgresWorkStore(Store):
             ledger.record_proposals(unit.locked, unit.context, lease, unit.reserved, batch)
             return place_elites(unit.connection, lease.run_id, batch.placements)
 
-        return self._finish(lease, record)
+        return self._finish(lease, record, batch.rollouts)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         def record(unit: FinishedUnit) -> Sequence[Placement]:
@@ -290,8 +291,16 @@ class PostgresWorkStore(Store):
         return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile(runs)
 
     @with_retries
-    def _finish(self, lease: Lease, record: Callable[[FinishedUnit], Sequence[Placement] | None]) -> Commit | None:
-        """Finish a unit in one transaction; ``record`` changes the run and returns the accepted archive updates."""
+    def _finish(
+        self,
+        lease: Lease,
+        record: Callable[[FinishedUnit], Sequence[Placement] | None],
+        rollouts: Sequence[Rollout] = (),
+    ) -> Commit | None:
+        """Finish a unit in one transaction; ``record`` changes the run and returns the accepted archive updates.
+
+        Of a unit that is too late, only ``rollouts`` are charged.
+        """
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:
             finished = finish_work(connection, lease)
@@ -299,6 +308,7 @@ class PostgresWorkStore(Store):
                 return None
             locked, reserved = finished
             if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):
+                ledger.record_model_answers(locked, context, reserved[1], rollouts, Charge())
                 stopping.expire(locked, context, open_confirmations(connection, lease.run_id))
                 return write_change(connection, locked)
             granted = record(FinishedUnit(connection, context, locked, reserved))
