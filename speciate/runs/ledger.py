@@ -438,22 +438,17 @@ def charge(progress: RunProgress, spent: Charge) -> None:
     progress.estimated_tokens += spent.estimated
 
 
-def most_of(reserved_tokens: int, context: RunContext, agents_cost: float = 0.0) -> Charge:
-    """Return the most that requests with a reservation can have cost: all of it, at the price of the dearest policy."""
-    return Charge(reserved_tokens, reserved_tokens * context.token_price + agents_cost, reserved_tokens)
+def most_of(progress: RunProgress, context: RunContext, tokens: int, answers: int = 0) -> Charge:
+    """Return the most that requests can have cost: all reserved ``tokens`` at the highest price, or dearest answers."""
+    agents = answers * (progress.dearest or 0.0) if tokens and context.bills_afterwards else 0.0
+    return Charge(tokens, tokens * context.token_price + agents, tokens)
 
 
-def _charge_lost(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> None:
-    """Charge all that a lost attempt had reserved, since its requests may have used it."""
-    answers, tokens = reserved
-    progress.reserved_tokens -= tokens
-    agents_cost = answers * (progress.dearest or 0.0) if tokens and context.bills_afterwards else 0.0
-    charge(progress, most_of(tokens, context, agents_cost))
-
-
-def record_lost_attempt(change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> None:
-    _charge_lost(change.progress, context, reserved)
-    change.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
+def record_lost_attempt(change: RunChange, lease: Lease, lost: Charge) -> None:
+    """Charge an attempt without a result for what it ``lost``, as a replay reads it from the event."""
+    charge(change.progress, lost)
+    unit = {"work": lease.kind.value, "batch": lease.ordinal, "attempt": lease.attempt}
+    change.event(EventKind.WORK_RETRIED, **unit, tokens=lost.tokens, cost=lost.cost)
 
 
 def poison_generate(change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> None:
@@ -461,7 +456,8 @@ def poison_generate(change: RunChange, context: RunContext, lease: Lease, reserv
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    _charge_lost(progress, context, reserved)
+    progress.reserved_tokens -= reserved[1]
+    charge(progress, most_of(progress, context, reserved[1], reserved[0]))
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     change.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lanes(change, context, lease.lane)

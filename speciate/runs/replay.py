@@ -6,23 +6,26 @@ recorded ones. The report holds the first difference, which shows a change or a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
 from uuid import UUID
 
+from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import POLISHER, Commit, RunContext, WorkStore
+from speciate.ports.work import POLISHER, Commit, Lease, RunContext, WorkKind, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
 
-# Pauses and lost workers belong to the history of a run and do not affect its results.
+# Pauses and lost workers belong to the history of a run. Of them, its results show only what lost attempts cost.
 _IGNORED = frozenset(
     {
         EventKind.RUN_PAUSED,
@@ -46,6 +49,8 @@ class ReplayStore(WorkStore, Protocol):
 
     def close(self, run_id: UUID, reason: str) -> Commit: ...
 
+    def charge(self, run_id: UUID, lost: Charge) -> None: ...
+
     def resume_diagnosed(self, run_id: UUID) -> Commit | None: ...
 
     def events(self, run_id: UUID) -> Sequence[Event]: ...
@@ -59,6 +64,7 @@ class RecordedCompletion:
     seed: int
     completion: Completion
     prompt_tokens: int  # prompt tokens charged for it
+    cost: float | None = None  # US dollars, if the policy reported them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,9 @@ class RecordedPolicy:
         recorded = self._answers.get((request.prompt.digest, request.seed))
         if not recorded:
             raise PolicyUnavailableError(f"no completion is recorded for this prompt and seed {request.seed}.")
-        return SampleResult(tuple(item.completion for item in recorded), sum(item.prompt_tokens for item in recorded))
+        prompt_tokens, costs = sum(item.prompt_tokens for item in recorded), [item.cost for item in recorded]
+        cost = None if None in costs else math.fsum(cost or 0.0 for cost in costs)
+        return SampleResult(tuple(item.completion for item in recorded), prompt_tokens, cost=cost)
 
 
 def replay(
@@ -152,7 +160,15 @@ def replay(
             clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
         return clients[policy.digest]
 
-    executor = WorkExecutor(store, signals, evaluator, recorded_for)
+    lost = _lost_attempts(events)
+
+    @contextmanager
+    def charged(lease: Lease) -> Iterator[None]:
+        if lease.kind is WorkKind.GENERATE and lease.ordinal in lost:
+            store.charge(lease.run_id, lost.pop(lease.ordinal))
+        yield
+
+    executor = WorkExecutor(store, signals, evaluator, recorded_for, charged)
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
     run_id = store.add(context, grants[0] if grants else None)
 
@@ -168,6 +184,16 @@ def replay(
     if grants and events[-1].kind is EventKind.RUN_COMPLETED:
         store.close(run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(run_id))
+
+
+def _lost_attempts(events: Sequence[Event]) -> dict[int, Charge]:
+    """Return what attempts without a result cost before each batch was proposed, by its ordinal."""
+    lost: dict[int, Charge] = {}
+    for event in events:
+        if event.kind is EventKind.WORK_RETRIED and event.data["work"] == WorkKind.GENERATE:
+            batch, tokens, cost = (str(event.data.get(name, 0)) for name in ("batch", "tokens", "cost"))
+            lost[int(batch)] = lost.get(int(batch), Charge()) + Charge(int(tokens), float(cost))
+    return lost
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:

@@ -294,10 +294,13 @@ class MemoryWorkStore:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
-        run.progress.reserved_tokens -= unit.reserved_tokens
-        ledger.charge(run.progress, spent or ledger.most_of(unit.reserved_tokens, run.context))
-        unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         change = RunChange(run.progress)
+        run.progress.reserved_tokens -= unit.reserved_tokens
+        answers = unit.new.reserved_evaluations
+        lost = spent or ledger.most_of(run.progress, run.context, unit.reserved_tokens, answers)
+        if lost != Charge():
+            ledger.record_lost_attempt(change, lease, lost)
+        unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         if run.progress.state is not RunState.RUNNING:
             return self._write(run, change)
         if any(event.kind is EventKind.RUN_RESUMED for event in run.events[lease.last_event :]):
@@ -314,6 +317,9 @@ class MemoryWorkStore:
         ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
         refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
         return replace(commit, dispatch=refs)
+
+    def charge(self, run_id: UUID, lost: Charge) -> None:
+        ledger.charge(self._run(run_id).progress, lost)
 
     def resume_diagnosed(self, run_id: UUID) -> Commit | None:
         """Resume a run that a diagnosis paused; return None for any other run."""

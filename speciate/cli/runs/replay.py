@@ -80,6 +80,7 @@ def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
             rollout.seed,
             Completion(rollout.completion, rollout.completion_tokens, rollout.finish_reason, rollout.mean_logprob),
             rollout.prompt_tokens,
+            rollout.cost,
         )
         for rollout in stores.queries.recorded(run_id)
     ]

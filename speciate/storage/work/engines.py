@@ -225,7 +225,7 @@ class EngineSessions(ScopedStore):
     ) -> None:
         """End a session; requests in flight may have used all that they had reserved."""
         locked.progress.reserved_tokens -= reserved_tokens
-        ledger.charge(locked.progress, ledger.most_of(reserved_tokens, context))
+        ledger.charge(locked.progress, ledger.most_of(locked.progress, context, reserved_tokens))
         values = {"reason": "", "processor_s": 0.0, "refused": {}, **more}
         connection.execute(SQL.end, {"id": session_id, "state": outcome.value, **values})
 

@@ -106,7 +106,10 @@ class Reconciler:
 
     def _retry(self, connection: sa.Connection, locked: LockedRun, lease: Lease, reserved: tuple[int, int]) -> None:
         connection.execute(SQL.retry, {"id": lease.work_id})
-        ledger.record_lost_attempt(locked, self.load_context(lease.run_id), lease, reserved)
+        evaluations, tokens = reserved
+        lost = ledger.most_of(locked.progress, self.load_context(lease.run_id), tokens, evaluations)
+        locked.progress.reserved_tokens -= tokens
+        ledger.record_lost_attempt(locked, lease, lost)
         commit = write_change(connection, locked)
         running = locked.progress.state is RunState.RUNNING
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.

@@ -8,15 +8,18 @@ from uuid import UUID, uuid4
 
 import sqlalchemy as sa
 
+from speciate.domain.charge import Charge
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
 from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, LearnedStep, RunContext
+from speciate.runs import ledger
 from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.work.learning import insert_version
@@ -59,6 +62,12 @@ class ScratchStore(PostgresWorkStore):
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         return self._runs.close(run_id, reason)
+
+    def charge(self, run_id: UUID, lost: Charge) -> None:
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            ledger.charge(locked.progress, lost)
+            locked.save(connection)
 
     def resume_diagnosed(self, run_id: UUID) -> Commit | None:
         run = self._runs.get(run_id)

@@ -256,12 +256,12 @@ class PostgresWorkStore(Store):
     def _pause_in_place(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
-            lock_progress(connection, lease.run_id)
+            progress = lock_progress(connection, lease.run_id).progress
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
             back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 return None
-            spent = spent or ledger.most_of(back.reserved, self.context(lease.run_id))
+            spent = spent or ledger.most_of(progress, self.context(lease.run_id), back.reserved)
             values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, **asdict(spent)}
             row = connection.execute(SQL.pause_in_place, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
@@ -276,8 +276,10 @@ class PostgresWorkStore(Store):
                 return None
             locked.progress.reserved_tokens -= back.reserved
             if spent is None and back.reserved:  # a run that this process cannot read has none
-                spent = ledger.most_of(back.reserved, self.context(lease.run_id))
-            ledger.charge(locked.progress, spent or Charge())
+                answers = int(lease.payload["answers"])
+                spent = ledger.most_of(locked.progress, self.context(lease.run_id), back.reserved, answers)
+            if spent not in (None, Charge()):
+                ledger.record_lost_attempt(locked, lease, spent)
             if locked.progress.state is not RunState.RUNNING:
                 return write_change(connection, locked)
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
@@ -12,6 +14,10 @@ import sqlalchemy as sa
 
 from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
+from speciate.domain.charge import Charge
+from speciate.domain.policy import Policy
+from speciate.policies import build_client
+from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.storage import cursors
 from speciate.storage.candidates.arrays import ArrayReader
 from tests.conformance.test_noisy_runs import NoisyToy
@@ -112,6 +118,31 @@ def test_reused_result_names_its_candidate(lab: Lab) -> None:
     assert (hit["reused_from"], hit["rewards"], hit["wall_s"]) == (f"{first}/2", own["rewards"], 0)
     assert own["reused_from"] is None
     report = replay_run(lab.stores, second, ToyEvaluator())  # type: ignore[arg-type]
+    assert report.identical, report.describe()
+
+
+class _Agent:
+    """Answers like a scripted policy, and reports what it cost."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._client = build_client(policy)
+        self.token_ceiling, self.ping = self._client.token_ceiling, self._client.ping
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        return [replace(each, cost=0.0625 * len(each.completions)) for each in self._client.sample(requests)]
+
+
+def test_a_replay_repeats_reported_costs_and_lost_attempts(lab: Lab) -> None:
+    run = lab.start(budget={"dollars": 2.0, "evaluations": 100})
+    lab.work(1)
+    lease = lab.stores.work.claim(lab.stores.runs.work_in_flight()[0].work_id)
+    assert lease is not None
+    lab.stores.work.release(lease, "the endpoint is down", spent=Charge(40, 0.5))
+    lab.api.post(f"/v1/runs/{run}:resume")
+    lab.work(client_for=_Agent)
+    read = lab.api.get(f"/v1/runs/{run}").json()
+    assert (read["spent"]["evaluations"], read["spent"]["cost"]) == (1 + 24, 2.0)
+    report = replay_run(lab.stores, run, ToyEvaluator())  # type: ignore[arg-type]
     assert report.identical, report.describe()
 
 

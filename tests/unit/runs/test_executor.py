@@ -11,6 +11,7 @@ import pytest
 
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.charge import Charge
 from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
@@ -47,18 +48,26 @@ class Recorder:
     inner: PolicyClient
     recorded: list[RecordedCompletion] = field(default_factory=list)
     fail: bool = False
+    lost: Charge = field(default_factory=Charge)  # what a failure costs
+    dollars: float | None = None  # reported for each answer
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return self.inner.token_ceiling(request)
 
     def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
         if self.fail:
-            raise PolicyUnavailableError("the endpoint is down")
+            error = PolicyUnavailableError("the endpoint is down")
+            error.spent = self.lost
+            raise error
         results = self.inner.sample(requests)
+        if self.dollars is not None:
+            results = [replace(each, cost=self.dollars * len(each.completions)) for each in results]
         for request, result in zip(requests, results, strict=True):
             for i, completion in enumerate(result.completions):
                 tokens = result.prompt_tokens if i == 0 else 0
-                self.recorded.append(RecordedCompletion(request.prompt.digest, request.seed, completion, tokens))
+                self.recorded.append(
+                    RecordedCompletion(request.prompt.digest, request.seed, completion, tokens, self.dollars)
+                )
         return results
 
     def ping(self) -> str:
@@ -520,6 +529,23 @@ def test_a_run_with_a_token_budget_can_be_replayed() -> None:
     spec = toy_spec(budget=Budget(tokens=333))
     s = session(spec, template=SCRIPT, tokens_per_completion=10, prompt_tokens=7)
     s.go()
+    assert _replayed(s) == (True, "")
+
+
+@pytest.mark.parametrize("budget", [Budget(evaluations=60), Budget(tokens=1500), Budget(dollars=2.0)])
+def test_a_replay_charges_what_lost_attempts_cost(budget: Budget) -> None:
+    answers = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(1, 10)]
+    s = session(toy_spec(budget=budget, seed=7), completions=answers, tokens_per_completion=10, prompt_tokens=7)
+    s.policy.lost, s.policy.dollars = Charge(40, 0.3), 0.0625
+    drain(s.executor(), s.signals, most_units=3)
+    s.policy.fail = True
+    s.go()
+    s.policy.fail = False
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert progress.state is RunState.COMPLETED
+    assert progress.confirmed
     assert _replayed(s) == (True, "")
 
 
