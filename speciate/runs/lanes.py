@@ -95,13 +95,14 @@ def proceed(
     lane: int,
     pending: Sequence[Claim],
     *,
-    opens_lanes: bool,
+    opens: int = 0,
     ends: bool = False,
     queued: Sequence[DueConfirmation] = (),
 ) -> None:
     """Continue a lane after a batch: first the pending confirmations, one candidate at a time, then the next batch.
 
-    Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events.
+    Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events. A seed
+    program ``opens`` that many lanes in place of its own; proposals from outside may open further ones meanwhile.
     """
     notice_plateau(change.progress, context)
     names = [target.name for target in context.problem.targets]
@@ -112,12 +113,10 @@ def proceed(
     unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in change.claims)
     ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
     if chain:
-        payload = confirm_payload(chain, opens=opens_lanes, ends=ends)
+        payload = confirm_payload(chain, opens=opens, ends=ends)
         change.works.append(NewWork(WorkKind.CONFIRM, lane, change.progress.batches, payload))
         change.progress.live += 1
     elif ends:
         complete(change, context, "the unlock target is confirmed")
-    elif opens_lanes:
-        continue_lanes(change, context, *open_lanes(context, change.progress))
     else:
-        continue_lanes(change, context, lane)
+        continue_lanes(change, context, *(range(opens) or (lane,)))

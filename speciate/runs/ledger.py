@@ -283,7 +283,7 @@ def record_evaluations(
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, context, batch.candidates)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
-        proceed(change, context, lease.lane, pending, opens_lanes=opens_lanes)
+        proceed(change, context, lease.lane, pending, opens=opens_lanes * len(open_lanes(context, progress)))
         if not opens_lanes and not progress.state.ended:
             continue_lanes(change, context, *open_lanes(context, progress)[len(lanes) :])
     if diagnosis is not None and progress.state is RunState.RUNNING:
@@ -365,8 +365,8 @@ def record_confirmation(
             change.event(EventKind.TARGET_CLAIMED, target=successor.target, candidate=successor.number)
             pending.append(successor)
     _, *queued = read_confirmations(lease.payload)
-    opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
-    proceed(change, context, lease.lane, pending, opens_lanes=opens, ends=ends, queued=queued)
+    opens, ends = int(lease.payload.get("opens", 0)), bool(lease.payload.get("ends"))
+    proceed(change, context, lease.lane, pending, opens=opens, ends=ends, queued=queued)
 
 
 def record_final(change: RunChange, context: RunContext, final: FinalValue) -> None:

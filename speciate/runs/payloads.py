@@ -34,10 +34,10 @@ DueConfirmation = tuple[int, tuple[int, ...]]
 """Number of a candidate to evaluate again, and the positions of the targets that the repeats decide."""
 
 
-def confirm_payload(due: Sequence[DueConfirmation], *, opens: bool, ends: bool) -> dict[str, Any]:
+def confirm_payload(due: Sequence[DueConfirmation], *, opens: int, ends: bool) -> dict[str, Any]:
     """Return the payload of a ``confirm`` unit: its confirmation, and those that follow in the same lane.
 
-    After the last of them the run ends if ``ends`` is set, and starts its lanes if ``opens`` is set.
+    After the last of them the run ends if ``ends`` is set, and starts its first lanes if ``opens`` is their number.
     """
     first, *then = ({"number": number, "targets": list(targets)} for number, targets in due)
     return {**first, "then": then, "opens": opens, "ends": ends}

@@ -25,7 +25,7 @@ from speciate.domain.target import ClaimState, Target
 from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import POLISHER, RunContext
+from speciate.ports.work import POLISHER, ProposedBatch, RunContext, WorkKind
 from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
@@ -36,7 +36,7 @@ from speciate.runs.replay import RecordedCompletion, replay
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import STRATEGIES
 from tests.support.memory_store import MemoryWorkStore
-from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
 
@@ -288,6 +288,19 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     assert run.candidates[2].evaluation.rewards == (1.0, 9.0)
 
 
+def test_a_lane_opens_once_though_others_propose_while_the_seed_is_confirmed() -> None:
+    s = session(toy_spec(100, lanes=4, strategy="adaptive_evolution"), toy_problem(seed_program="x = 6\ny = 9\n"))
+    run, executor = s.store.runs[s.context.run_id], s.executor()
+    executor.execute(s.signals.waiting.popleft())
+    confirmation = s.signals.waiting.popleft()
+    batch = ProposedBatch((toy_rollout(),), toy_proposals(*(f"x = 1\ny = {i}\n" for i in range(40))))
+    sent = s.store.move(s.context.run_id, lambda change: ledger.record_external_batch(change, batch, 0.0))
+    for work_id in (sent.dispatch[-1].id, confirmation):
+        assert executor.execute(work_id)
+    lanes = [unit.new.lane for unit in run.units.values() if unit.new.kind is WorkKind.GENERATE]
+    assert sorted(lanes) == [0, 1]
+
+
 def test_prompts_show_the_seed_program_that_was_scored() -> None:
     s = session(toy_spec(2))
     s.evaluator = BrokenEvaluator(lambda _: True)
@@ -452,7 +465,7 @@ def test_stored_units_with_one_target_each_are_one_confirmation() -> None:
     then = [{"number": 3, "target": 2}, {"number": 4, "target": 1}]
     assert read_confirmations({"number": 3, "target": 0, "then": then}) == [(3, (0, 2)), (4, (1,))]
     due = [(3, (0, 2)), (4, (1,))]
-    assert read_confirmations(confirm_payload(due, opens=False, ends=False)) == due
+    assert read_confirmations(confirm_payload(due, opens=0, ends=False)) == due
 
 
 def test_the_token_budget_is_never_exceeded() -> None:
