@@ -14,10 +14,11 @@ budget_evaluations - evaluations - reserved_evaluations
 -- independent: Whether no tournament or campaign started a run, and its policy.
 SELECT own, policy_id FROM runs WHERE id = :id
 
--- insert_asks: Keep what the answers of prompts will inherit.
+-- insert_asks: Keep what the answers of prompts will inherit, once if the answer to the commit is lost.
 INSERT INTO asks (id, run_id, role, island, parents, inspirations, system, "user", seed, advice)
 SELECT a.id, :run_id, a.role, a.island, a.parents, a.inspirations, a.system, a."user", a.seed, a.advice
 FROM jsonb_populate_recordset(NULL::asks, cast(:asks AS jsonb)) AS a
+ON CONFLICT (id) DO NOTHING
 
 -- asks: The prompts of a run that a request answers.
 SELECT id, role, island, parents, inspirations, system, "user", seed, advice FROM asks

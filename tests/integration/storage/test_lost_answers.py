@@ -13,7 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from speciate.domain.charge import Charge
+from speciate.domain.policy import Policy
 from speciate.ports.runs import NewRun
+from speciate.ports.work import WeightedPolicy
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 from tests.support.runs import toy_policy, toy_problem, toy_rollout, toy_spec
@@ -75,3 +77,13 @@ def test_a_request_of_an_engine_is_reserved_and_booked_once(stores: Stores) -> N
     lossy.book(session.id, context, second, [], Charge(tokens=7))
     assert spent() == (107, 0, 0, 2, 1, 1)
     assert stores.runs.get(run_id).spent.tokens == 107
+
+
+def test_a_prompt_for_a_proposer_is_stored_once(stores: Stores) -> None:
+    run_id = _started(stores)
+    policy, _ = stores.catalog.add_policy(Policy(slug="external", kind="external"))
+    lossy = replace(stores.proposals, _engine=LossyEngine(stores.engine))
+    asks = lossy.ask(run_id, WeightedPolicy(policy.definition, policy.id), count=2, author="test")
+    assert asks is not None
+    with stores.engine.connect() as connection:
+        assert {*connection.execute(sa.text("SELECT id FROM asks")).scalars()} == {ask.ask for ask in asks}
