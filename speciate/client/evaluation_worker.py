@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -135,16 +136,11 @@ class EvaluationWorker:
 
     def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
         left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - idle_since)
-        leases = retried(
-            lambda: self.client.evaluations.acquire(
-                problem=self.problem,
-                run=self.run,
-                capabilities=self.capabilities,
-                wait_s=min(self.wait_s, max(0.0, left)),
-                lease_s=self.lease_s,
-            ),
-            self.stopping,
-        )
+        acquire = partial(
+            self.client.evaluations.acquire, problem=self.problem, run=self.run, capabilities=self.capabilities,
+            wait_s=min(self.wait_s, max(0.0, left)), lease_s=self.lease_s,
+        )  # fmt: skip
+        leases = retried(acquire, self.stopping)
         if not leases:
             return None
         with self._lock:

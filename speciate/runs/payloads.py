@@ -49,11 +49,8 @@ def final_payload(number: int) -> dict[str, Any]:
 
 
 def read_confirmations(payload: Mapping[str, Any]) -> list[DueConfirmation]:
-    """Return the confirmation of a ``confirm`` unit, and those that follow in its lane.
-
-    Units that version 0.1.0 stored have an item for each target; those of one candidate are joined.
-    """
+    """Return the confirmation of a ``confirm`` unit, and those that follow in its lane, one for each candidate."""
     due: dict[int, list[int]] = {}
     for item in (payload, *payload.get("then", ())):
-        due.setdefault(int(item["number"]), []).extend(item["targets"] if "targets" in item else [item["target"]])
+        due.setdefault(int(item["number"]), []).extend(item["targets"])
     return [(number, tuple(targets)) for number, targets in due.items()]

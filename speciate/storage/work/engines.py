@@ -90,24 +90,13 @@ class EngineSessions(ScopedStore):
             commit = write_change(connection, locked) if earlier else None
         problem, spec = context.problem, context.spec
         session = EngineSession(
-            id=id_,
-            run_id=run_id,
-            attempt=attempt,
-            lease_until=lease_until,
-            engine=engine,
-            engine_options=spec.engine_options,
-            seed=spec.seed,
-            evaluations=spec.budget.evaluations,
-            evaluations_left=locked.progress.evaluations_left(spec.budget),
-            tokens=spec.budget.tokens,
-            model=context.proposer.model or context.proposer.slug,
-            problem=name,
-            title=problem.title,
-            description=problem.description,
+            id=id_, run_id=run_id, attempt=attempt, lease_until=lease_until, engine=engine,
+            engine_options=spec.engine_options, seed=spec.seed, evaluations=spec.budget.evaluations,
+            evaluations_left=locked.progress.evaluations_left(spec.budget), tokens=spec.budget.tokens,
+            model=context.proposer.model or context.proposer.slug, problem=name, title=problem.title,
+            description=problem.description, seed_program=problem.seed_program, objectives=ends_of(problem),
             language="python" if problem.language is None else problem.language.name,
-            seed_program=problem.seed_program,
-            objectives=ends_of(problem),
-        )
+        )  # fmt: skip
         return session, commit
 
     def context(self, session_id: UUID) -> RunContext:
@@ -117,7 +106,6 @@ class EngineSessions(ScopedStore):
             raise NotFoundError(f"there is no engine session {session_id}.")
         return self.work.context(run_id)
 
-    @with_retries
     def require_open(self, session_id: UUID) -> None:
         """Raise ``ConflictError`` if a session has ended or another runner has taken its run."""
         row = self._row(SQL.session, {"id": session_id})
@@ -171,12 +159,7 @@ class EngineSessions(ScopedStore):
 
     @with_retries
     def book(
-        self,
-        session_id: UUID,
-        context: RunContext,
-        reservation: Reservation,
-        rollouts: Sequence[Rollout],
-        lost: Charge,
+        self, session_id: UUID, context: RunContext, reservation: Reservation, rollouts: Sequence[Rollout], lost: Charge
     ) -> Commit | None:
         """Book a request of the model in place of its reservation: its answers, and what was ``lost`` without one."""
         with self._engine.begin() as connection:

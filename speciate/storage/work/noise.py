@@ -37,27 +37,19 @@ def revise_archive(
     """
     keys = {"run_id": context.run_id}
     archive = elites(connection, context.run_id)
-    new = batch.newcomers
+    new, repeated = batch.newcomers, batch.repeated
     holders = (each.number for each in archive)
-    numbers = sorted({*new, *batch.repeated, *meeting, *holders, *([] if best is None else [best])})
+    numbers = sorted({*new, *repeated, *meeting, *holders, *([] if best is None else [best])})
     rows = connection.execute(SQL.trials, {**keys, "numbers": numbers})
-    trials = [trial_of(row.program, row.trial or 0, row.rewards, read_failure(row)) for row in rows]
+    evaluated = (trial_of(row.program, row.trial or 0, row.rewards, read_failure(row)) for row in rows)
+    trials = [trial for trial in evaluated if trial is not None]
+    programs = members(connection, context.run_id, numbers)
+    population, problem = partial(StoredPopulation, work, context), context.problem
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
-    revision = revise(
-        context.problem,
-        strategy,
-        partial(StoredPopulation, work, context),
-        ordinal,
-        archive,
-        members(connection, context.run_id, numbers),
-        [each for each in trials if each is not None],
-        new,
-        batch.repeated,
-        meeting,
-    )
+    revision = revise(problem, strategy, population, ordinal, archive, programs, trials, new, repeated, meeting)
     known = [
         {"number": each.number, "targets": each.targets, "evaluations": each.evaluations, "error": list(each.error)}
-        | {"rewards": list(mean := revision.estimates[each.number].mean), "scalar": context.problem.scalarize(mean)}
+        | {"rewards": list(mean := revision.estimates[each.number].mean), "scalar": problem.scalarize(mean)}
         for each in revision.individuals
     ]
     connection.execute(SQL.empty, keys)

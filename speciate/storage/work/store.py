@@ -206,16 +206,9 @@ class PostgresWorkStore(Store):
             else:
                 for position in confirmation.refuted:
                     refill_target(connection, context, confirmation.number, position)
-            ledger.record_confirmation(
-                unit.locked,
-                context,
-                lease,
-                confirmation,
-                claims,
-                partial(earliest_claimant, connection, context),
-                partial(ranked_elites, connection, lease.run_id),
-                revision,
-            )
+            find = partial(earliest_claimant, connection, context)
+            elites = partial(ranked_elites, connection, lease.run_id)
+            ledger.record_confirmation(unit.locked, context, lease, confirmation, claims, find, elites, revision)
 
         return self._finish(lease, record)
 

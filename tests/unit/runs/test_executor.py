@@ -461,11 +461,9 @@ def test_a_successor_of_two_refuted_claims_is_evaluated_again_once(*, holds: boo
     assert s.evaluator.evaluated.count(both) == 2
 
 
-def test_stored_units_with_one_target_each_are_one_confirmation() -> None:
-    then = [{"number": 3, "target": 2}, {"number": 4, "target": 1}]
-    assert read_confirmations({"number": 3, "target": 0, "then": then}) == [(3, (0, 2)), (4, (1,))]
-    due = [(3, (0, 2)), (4, (1,))]
-    assert read_confirmations(confirm_payload(due, opens=0, ends=False)) == due
+def test_confirmations_of_one_candidate_are_joined() -> None:
+    due = [(3, (0,)), (4, (1,)), (3, (2,))]
+    assert read_confirmations(confirm_payload(due, opens=0, ends=False)) == [(3, (0, 2)), (4, (1,))]
 
 
 def test_the_token_budget_is_never_exceeded() -> None:
