@@ -282,12 +282,12 @@ def record_evaluations(
     pending = _announce_claims(change)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, context, batch.candidates)
+    if diagnosis is not None and progress.state is RunState.RUNNING:
+        pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(change, context, lease.lane, pending, opens=opens_lanes * len(open_lanes(context, progress)))
         if not opens_lanes and not progress.state.ended:
             continue_lanes(change, context, *open_lanes(context, progress)[len(lanes) :])
-    if diagnosis is not None and progress.state is RunState.RUNNING:
-        pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
 
 
 def _record_revision(change: RunChange, context: RunContext, revision: Revision) -> None:

@@ -56,7 +56,10 @@ SAYING_WHY: Final = {
 """Reasons that say what to do, by the name under which they are counted."""
 SAYING_WHY_FIRST: Final = 6
 SAYING_WHY_LATER: Final = 32
-"""A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
+"""A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer.
+
+So it does if its budget is spent before it had a readable answer, and the last ones have such a reason.
+"""
 
 REPEATS: Final = {1: 15, 2: 22}
 REPEATS_OF_MORE: Final = 96
@@ -85,10 +88,12 @@ _ALARM_CAUSES: Final[dict[str, str]] = {
 def complete_when_idle(change: RunChange, context: RunContext) -> None:
     """Complete a run without work in flight, or pause it until its campaign grants more evaluations.
 
-    A run that waits for proposals completes when its budget is spent or it stops improving.
+    A run that waits for proposals completes when its budget is spent or it stops improving. A run without a readable
+    answer stays paused.
     """
     progress = change.progress
-    if progress.live or progress.state not in {RunState.RUNNING, RunState.PAUSED}:
+    unread = progress.diagnosis and "readable" not in progress.streaks
+    if progress.live or unread or progress.state not in {RunState.RUNNING, RunState.PAUSED}:
         return
     if _awaits_grant(progress, context):
         if progress.state is RunState.RUNNING:
@@ -260,7 +265,7 @@ def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Ca
     return (
         _worst_seeds(context.problem, candidates)
         or _faulty_evaluator(progress.streaks, candidates)
-        or _unreadable_answers(progress.streaks, candidates)
+        or _unreadable_answers(progress.streaks, candidates, last=bool(spent_limits(progress, context)))
         or (_repeated_answers(progress.streaks, candidates) if context.samples_at_endpoint else None)
     )
 
@@ -299,7 +304,7 @@ def _faulty_evaluator(streaks: dict[str, int], candidates: Sequence[Candidate]) 
     return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
 
 
-def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
+def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate], *, last: bool) -> Diagnosis | None:
     answers = [(each.number, each.proposal) for each in candidates if each.proposal.by_policy]
     unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
     if len(unreadable) < len(answers):
@@ -307,7 +312,7 @@ def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]
             streaks.pop(name, None)
         streaks["readable"] = 1
     elif unreadable:
-        if (diagnosis := _saying_why(streaks, unreadable)) is not None:
+        if (diagnosis := _saying_why(streaks, unreadable, last=last)) is not None:
             return diagnosis
         streaks["unreadable"] = count = streaks.get("unreadable", 0) + len(unreadable)
         if count >= (UNREADABLE_LATER if "readable" in streaks else UNREADABLE_FIRST):
@@ -317,13 +322,14 @@ def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]
     return None
 
 
-def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]]) -> Diagnosis | None:
+def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]], *, last: bool) -> Diagnosis | None:
+    first = 1 if last else SAYING_WHY_FIRST
     for name, reasons in SAYING_WHY.items():
         if any(failure.reason not in reasons for _, failure in unreadable):
             streaks.pop(name, None)
             continue
         streaks[name] = count = streaks.get(name, 0) + len(unreadable)
-        if count >= (SAYING_WHY_LATER if "readable" in streaks else SAYING_WHY_FIRST):
+        if count >= (SAYING_WHY_LATER if "readable" in streaks else first):
             number, failure = unreadable[-1]
             summary, _, rest = failure.detail.partition("\n")
             remedy = None if failure.reason in TRUNCATED else rest or None

@@ -26,7 +26,8 @@ def conclusion(report: Report) -> str:
     """
     ended = [each for each in report.standings.methods if each.verdict is not Verdict.UNFINISHED]
     nulls = [_null(each) for each in report.standings.nulls if each.verdict is not Verdict.UNFINISHED]
-    return " ".join([*(_method(each, report) for each in ended[:_MOST]), _checkpoints(report), *nulls[:_MOST]])
+    methods = (_method(each, report) for each in ended[:_MOST])
+    return " ".join([*methods, _checkpoints(report), *nulls[:_MOST], *report.warnings])
 
 
 def null_verdict(null: Comparison) -> str:
@@ -110,8 +111,8 @@ def _undecided_method(comparison: MethodComparison, report: Report) -> str:
 
 def _decided(comparison: Comparison, report: Report) -> str:
     declared, standing = report.design.declared, {each.entrant: each for each in report.standings.standings}
-    pairs = [(comparison.a, len(comparison.only_a)), (comparison.b, len(comparison.only_b))]
-    (better, gained), (worse, lost) = pairs if comparison.verdict is Verdict.BETTER else reversed(pairs)
+    pair = comparison.a, comparison.b
+    better, worse = pair if comparison.verdict is Verdict.BETTER else reversed(pair)
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
     n, other = f"{_problems(comparison)} problems", f"{comparison.subject} {worse}"
     if declared.metric is Metric.LOG_ERT:
@@ -124,12 +125,9 @@ def _decided(comparison: Comparison, report: Report) -> str:
         lead = abs(comparison.difference.value or 0.0)
         won = f"{max(comparison.wins, comparison.losses)} : {min(comparison.wins, comparison.losses)}"
         words = f"finds better programs than {other}: {declared.metric} {lead:.3g} higher, {won} of {n}"
-    elif gained > lost:
-        more, fewer = comparison.both + gained, comparison.both + lost
-        words = f"{reaches} more problems than {other}: {more} against {fewer} of {n}"
     else:
         rates = [f"{standing[name].pass_1.value or 0:.0%}" for name in (better, worse)]
-        words = f"{reaches} problems in more runs than {other}: {' against '.join(rates)} on {n}"
+        words = f"{reaches} problems in more runs than {other}: {' against '.join(rates)} of the runs on {n}"
     return f"{comparison.subject} {better} {words} ({_evidence(comparison)})"
 
 
@@ -147,7 +145,8 @@ def _undecided(report: Report) -> str:
     counts = _listed([f"{each.entrant} {each.unlocked}" for each in ranked])
     counts = f"problems {what}, of {problems}: {counts}" if problems else "no pair of runs has completed"
     if design.declared.metric.of_scores and problems:
-        scores = sorted(((each.best_1.value or 0.0, each.entrant) for each in ranked), reverse=True)
+        measured = ((each.best_1.value, each.entrant) for each in ranked)
+        scores = sorted(((score, name) for score, name in measured if score is not None), reverse=True)
         counts = f"mean best score on {problems} problems: {_listed([f'{name} {score:.3g}' for score, name in scores])}"
     if design.pending:
         reason = f"{design.ended:,} of {design.planned:,} runs have ended"

@@ -64,10 +64,10 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
     )
     verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
-    of_scores, k = report.design.declared.metric.of_scores, report.design.k
+    of_scores = report.design.declared.metric.of_scores
     told = "pass@1: probability that a run does; ERT: evaluations of all runs ÷ successes"
     if of_scores:
-        told = f"best@{k}: expected best score of {k} run{'s' * (k > 1)}"
+        told = "best@1: expected best score of one run"
     tables = (
         _narrow(
             methods(report),
@@ -77,8 +77,8 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         _narrow(
             _standings(report),
             f"unlocked: problems on which a run reached the target; {told}; brackets: 95 % intervals over problems."
-            + withheld(each for s in standings for each in ((s.best_k,) if of_scores else (s.pass_1, s.ert))),
-            ("entrant", ">runs", ">missing", ">unlocked", *((f">best@{k}",) if of_scores else (">pass@1", ">ERT"))),
+            + withheld(each for s in standings for each in ((s.best_1,) if of_scores else (s.pass_1, s.ert))),
+            ("entrant", ">runs", ">missing", ">unlocked", *((">best@1",) if of_scores else (">pass@1", ">ERT"))),
         ),
         replace(differences, rows=verdicts),
     )
@@ -159,26 +159,24 @@ def entrant_text(entrant: Entrant, baseline: str) -> str:
 
 def _standings(report: Report) -> Section:
     k = report.design.k
-    passing = "pass@1: probability that one run"
-    if k > 1:
-        passing = f"pass@1 and pass@{k}: probability that one run, or one of {k},"
     note = (
-        f"A sample is a run. {passing} reaches the target; best@{k}: expected best score of {k} run{'s' * (k > 1)};"
-        " ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
+        "A sample is a run. pass@k: probability that one of k runs reaches the target; best@k: their expected best"
+        " score; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
         " brackets are 95 % percentile bootstrap intervals over problems. The tables below test the differences."
     )
     standings = report.standings.standings
     note += withheld(standings)
     rows = tuple(_standing(standing, several=k > 1) for standing in standings)
-    several = [f">pass@{k}"] if k > 1 else []
-    columns = ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", *several, f">best@{k}", ">ERT", ">ERT tokens")
+    several = [f">pass@{k}", f">best@{k}"] if k > 1 else []
+    columns = ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", ">best@1", *several, ">ERT", ">ERT tokens")
     return Section("standings", "Standings", note, columns, rows)
 
 
 def _standing(s: Standing, *, several: bool) -> tuple[str, ...]:
     return (
         s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {s.pass_1.problems}", estimate(s.pass_1),
-        *([estimate(s.pass_k)] if several else []), estimate(s.best_k), estimate(s.ert), estimate(s.ert_tokens),
+        estimate(s.best_1), *([estimate(s.pass_k), estimate(s.best_k)] if several else []), estimate(s.ert),
+        estimate(s.ert_tokens),
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from speciate.tournaments.report.qualities import health, qualities
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
+from speciate.tournaments.report.warnings import warnings
 from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 from speciate.tournaments.statistics.estimators import chance_of_better
 
@@ -74,6 +75,7 @@ def make_report(
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, decided)
     names = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
+    policy_health = health(schedule, decided, resamples)
     return Report(
         design=Design(
             declared=schedule.declared,
@@ -102,7 +104,8 @@ def make_report(
         draws=draws(schedule, decided, resamples),
         noisy=_noisy(schedule, decided),
         qualities=qualities(schedule, decided, resamples),
-        health=health(schedule, decided, resamples),
+        health=policy_health,
+        warnings=tuple(warnings(schedule, decided, policy_health)),
     )
 
 

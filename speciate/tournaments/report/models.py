@@ -267,3 +267,5 @@ class Report(ReportModel):
     costs: tuple[Cost, ...]
     executions: tuple[Execution, ...] = ()
     missing: tuple[MissingRun, ...]
+    warnings: tuple[str, ...] = ()
+    """What makes the results doubtful, in sentences."""

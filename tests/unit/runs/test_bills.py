@@ -145,6 +145,14 @@ def test_a_run_pauses_only_if_many_prompts_in_a_row_are_refused(
         assert "filter refused the prompt" in run.progress.diagnosis["remedy"]
 
 
+@pytest.mark.parametrize("evaluations", [2, 6, 7])
+def test_a_run_whose_budget_bought_only_refusals_pauses(endpoint: Endpoint, evaluations: int) -> None:
+    refusal = 400, {}, b'{"error": {"message": "The prompt triggered a filter."}}'
+    run = run_with(endpoint, Bill(lambda *_: refusal), Budget(evaluations=evaluations))
+    assert (run.progress.state, run.progress.evaluations) == (RunState.PAUSED, evaluations)
+    assert f"no prompt was accepted ({evaluations - 1} in a row)" in str(run.progress.reason)
+
+
 HIDDEN = "sent its whole answer as reasoning_content (90 characters)"
 
 

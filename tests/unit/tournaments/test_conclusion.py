@@ -9,7 +9,7 @@ from speciate.domain.tournament import Extension
 from speciate.tournaments.rendering.conclusion import conclusion, deciding
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.models import Amendment, Verdict
-from speciate.tournaments.report.results import PENDING
+from speciate.tournaments.report.results import MISSING, PENDING
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 
@@ -18,27 +18,26 @@ def test_a_decision_names_entrants_problems_and_evidence() -> None:
     report = report_of(schedule, results_of(schedule, shift=3.0))
     base, better = report.standings.standings
     (comparison,) = report.standings.comparisons
-    assert better.unlocked > base.unlocked
-    counts = f"{better.unlocked} against {base.unlocked} of 40 problems"
+    rates = f"{better.pass_1.value:.0%} against {base.pass_1.value:.0%} of the runs on 40 problems"
     assert conclusion(report) == (
-        f"Checkpoint e1 unlocks more problems than checkpoint e0: {counts} (p = {comparison.holm:.2g}). This compares"
-        " these checkpoints, not their training methods."
+        f"Checkpoint e1 unlocks problems in more runs than checkpoint e0: {rates} (p = {comparison.holm:.2g})."
+        " This compares these checkpoints, not their training methods."
     )
     turned = report_of(schedule, results_of(schedule, shift=-3.0))
     assert turned.standings.comparisons[0].verdict is Verdict.WORSE
-    assert conclusion(turned).startswith("Checkpoint e0 unlocks more problems than checkpoint e1: ")
+    assert conclusion(turned).startswith("Checkpoint e0 unlocks problems in more runs than checkpoint e1: ")
     assert f"<p><strong>{conclusion(report)}</strong></p>" in page(report)
 
 
-def test_more_problems_are_claimed_only_if_there_are_more() -> None:
+def test_the_numbers_beside_p_are_those_that_are_tested() -> None:
+    """Both unlock every problem, which a test of unlocked problems cannot tell apart."""
     schedule = schedule_of(20, 4, 2)
     results = results_of(schedule)
     results.reached[:] = True
     results.reached[:, 1:, 0] = False
     report = report_of(schedule, results)
-    assert conclusion(report).startswith(
-        "Checkpoint e1 unlocks problems in more runs than checkpoint e0: 100% against 25% on 20 problems (p = "
-    )
+    rates = "100% against 25% of the runs on 20 problems"
+    assert f"e1 unlocks problems in more runs than checkpoint e0: {rates} (p = " in conclusion(report)
 
 
 def test_the_metric_and_the_target_are_named() -> None:
@@ -89,7 +88,7 @@ def test_open_comparisons_are_named_beside_decided_ones() -> None:
     results.reached[..., 0] = np.arange(40)[:, None] < 10
     results.reached[..., 7:] = results.reached[..., :1]
     said = conclusion(report_of(schedule, results))
-    assert said.count("unlocks more problems than checkpoint e0") == 4
+    assert said.count("unlocks problems in more runs than checkpoint e0") == 4
     assert "; 2 more comparisons are decided; undecided: e7 against e0, e8 against e0. This compares" in said
 
 
@@ -108,6 +107,11 @@ def test_reasons_for_no_decision(entrants: int) -> None:
     )
     results.state[:] = PENDING
     assert conclusion(report_of(schedule, results)).endswith("runs have ended; no pair of runs has completed.")
+    of_scores = schedule_of(12, 2, entrants, metric="best_score")
+    results = results_of(of_scores)
+    results.state[:, 0, 0], results.score[:] = MISSING, 0.5  # no problem has all runs of e0
+    assert "e1 0.5" in conclusion(report_of(of_scores, results))
+    assert "e0" not in conclusion(report_of(of_scores, results))
     few = schedule_of(3, 2, entrants)
     assert conclusion(report_of(few, results_of(few))).startswith("Undecided: 3 problems cannot decide any comparison")
 
