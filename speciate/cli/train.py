@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from speciate.cli import output
 from speciate.cli.common import command, command_group, drop_none, parse_key_values
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.documented import attribute_docs
+from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.domain.validation import validation_message
 from speciate.settings import load_settings
 from speciate.training.installed import require_training
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-_OPTIONS: Final = ("method", "seed")
+_OPTIONS: Final = ("method", "seed", "steps")
 _LINE_EVERY: Final = 10
+_LEAST: Final = 0.05
+"""Share of readable answers, or of groups with an advantage, below which an update teaches almost nothing."""
 _METRICS: Final = ("loss", "readable", "mean", "best", "diversity", "entropy")
 
 
@@ -64,7 +68,7 @@ def train_command(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Recipe value, such as kl=0.01 or estimator.kappa=8; repeatable."
+            "--set", metavar="KEY=VALUE", help="Recipe value, such as kl=0.01; repeatable. `help` explains all of them."
         ),
     ] = None,
     diagnose: Annotated[
@@ -78,9 +82,6 @@ def train_command(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training run.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="Train on the GPU; use `accelerate launch` for several.")] = False,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Use the published recipe instead of the one for tiny models.")
-    ] = False,
 ) -> None:
     """Train a policy by reinforcement learning.
 
@@ -91,7 +92,13 @@ def train_command(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
+    if settings == ["help"]:
+        _explain_settings()
+        return
     require_training()
+    import torch
+
+    from speciate.policies.manifest import read_manifest
     from speciate.training.recipe import check_run, diagnose_rewards, train_policy
     from speciate.training.warm_up import warm_up
 
@@ -100,24 +107,25 @@ def train_command(
         "--steps": steps,
         "--set": settings,
         "--resume": resume or None,
-        "--paper": paper or None,
+        "--mutator": mutator or None,
         "--diagnose-rewards": diagnose or None,
         "--warm-up": warmed or None,
     }
-    _check_options(task, method, drop_none(**recipe), mutator=mutator)
+    _check_options(task, method, drop_none(**recipe))
+    if gpu and not torch.cuda.is_available():
+        raise ConfigurationError("--gpu: torch finds no CUDA device.", remedy="Leave --gpu out to train on the CPU.")
     config = (
-        None
-        if method == "base"
-        else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator, warmed=warmed)
+        None if method == "base" else build_config(method, task, seed, steps, settings, mutator=mutator, warmed=warmed)
     )
     folder = out or Path(f"{task.replace(':', '.')}-{'mutator' if mutator else method}-{seed}")
     folder = folder if folder.name.strip(".") else folder.resolve()  # sibling directories are named after it
+    complete = False
     with _open_task(task, data) as opened:
         if config is None:
             _train_base(task, seed, folder)
         else:
             if not diagnose:
-                check_run(opened, config, folder, resume=resume)
+                complete = check_run(opened, config, folder, resume=resume)
             start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
             if warmed:
                 start, unwarmed = folder.with_name(f"{folder.name}-warm"), start
@@ -127,13 +135,14 @@ def train_command(
                 _show_diagnosis(diagnose_rewards(opened, config, start, cpu=not gpu))
                 return
             with _training_progress(f"{task}, {method}") as progress:
-                train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress)
+                begin = output.print_note
+                train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress, begin=begin)
+            _warn(read_manifest(folder).metrics)
     if output.wants_json():
-        from speciate.policies.manifest import read_manifest
-
         output.print_json(read_manifest(folder))
         return
-    output.print_line(f"Saved the policy to {folder}.")
+    done = f"{folder} holds this policy already: nothing was trained." if complete else f"Saved the policy to {folder}."
+    output.print_line(done)
     output.print_line(f"Next: speciate serve {folder}")
 
 
@@ -144,24 +153,17 @@ def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:
     output.print_line(diagnosis.verdict)
 
 
-def _check_options(task: str, method: str, recipe: dict[str, Any], *, mutator: bool) -> None:
+def _check_options(task: str, method: str, recipe: dict[str, Any]) -> None:
     from speciate.training.tasks import SANDBOXED
 
     if (":" in task or task in SANDBOXED) and "--base" not in recipe:
         raise InvalidInputError(
             f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
-    if method != "base":
-        return
-    if mutator:
-        raise InvalidInputError(
-            "--mutator does not apply to --method base.",
-            remedy="Choose an estimator, such as --method vector_max_at_k.",
-        )
-    if recipe:
+    if method == "base" and recipe:
         raise InvalidInputError(
             f"{next(iter(recipe))} does not apply to --method base, which has a fixed recipe.",
-            remedy="Omit it, or choose an estimator.",
+            remedy="Omit it, or choose an estimator, such as --method vector_max_at_k.",
         )
 
 
@@ -194,7 +196,6 @@ def build_config(
     steps: int | None,
     settings: list[str] | None,
     *,
-    paper: bool = False,
     mutator: bool = False,
     warmed: bool = False,
 ) -> TrainConfig:
@@ -203,17 +204,14 @@ def build_config(
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GENERATED
 
-    start = (
-        TrainConfig.paper(method, seed=seed)
-        if paper or task not in GENERATED
-        else TrainConfig.tiny(method, task, seed=seed)
-    )
+    tiny = task in GENERATED
+    start = TrainConfig.tiny(method, task, seed=seed) if tiny else TrainConfig.paper(method, seed=seed)
     start = replace(start, warm_up=WarmUpConfig() if warmed else None)
     values: dict[str, Any] = as_json(start.to_change() if mutator else start)
     if steps is not None:
         values["steps"] = steps
     for name, value in parse_key_values(settings, "--set").items():
-        if name in _OPTIONS:  # they name the output directory
+        if name in _OPTIONS:
             raise InvalidInputError(f"--set {name}: {name} has its own option.", remedy=f"Write --{name} {value}.")
         _set_value(values, name, value)
     try:
@@ -239,18 +237,47 @@ def _set_value(values: dict[str, Any], name: str, value: object) -> None:
     group[last] = value
 
 
+def _explain_settings() -> None:
+    from speciate.training.config import TrainConfig, WarmUpConfig
+    from speciate.training.reward_batch import EstimatorConfig
+
+    groups = {"": TrainConfig, "estimator.": EstimatorConfig, "warm_up.": WarmUpConfig}
+    rows = [(prefix + name, text) for prefix, kind in groups.items() for name, text in attribute_docs(kind).items()]
+    output.print_table(("recipe value", "meaning"), rows)
+
+
+def _warn(metrics: Sequence[Mapping[str, float]]) -> None:
+    """Note it if almost no answer could be read, or almost no group had an advantage."""
+    answered, flat = ([each[name] for each in metrics if name in each] for name in ("answered", "flat_groups"))
+    if answered and (share := sum(answered) / len(answered)) < _LEAST:
+        remedy = "raise max_tokens, or begin with --warm-up or a stronger base"
+        output.print_note(f"warning: only {share:.1%} of the answers asked for could be read: {remedy}.")
+    if flat and (share := sum(flat) / len(flat)) > 1 - _LEAST:
+        output.print_note(f"warning: {share:.1%} of the groups taught nothing (flat_groups): see --diagnose-rewards.")
+
+
 @contextmanager
 def _training_progress(what: str) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
     """Yield a function that shows the metrics of a step: in a bar on a terminal, in periodic lines elsewhere."""
-    console, started = output.console(stderr=True), time.monotonic()
+    console, started, steps_done = output.console(stderr=True), time.monotonic(), list[int]()
     with output.progress_bars(console) as progress:
         bar = progress.add_task(what, total=None, status="")
 
         def show(step: int, steps: int, seen: dict[str, float]) -> None:
+            if not steps_done:
+                _warn([seen])
+            steps_done.append(step)
             status = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
             progress.update(bar, completed=step, total=steps, status=status)
-            if not console.is_terminal and (step % _LINE_EVERY == 0 or step == steps):
-                seconds = time.monotonic() - started
-                console.print(f"{what}: {step}/{steps}, {seconds:.0f} s  {status}", soft_wrap=True)
+            if not console.is_terminal and (len(steps_done) == 1 or step % _LINE_EVERY == 0 or step == steps):
+                each = (time.monotonic() - started) / len(steps_done)
+                left = timedelta(seconds=round(each * (steps - step)))
+                console.print(f"{what}: {step}/{steps}, {each:.3g} s each, about {left} left  {status}", soft_wrap=True)
 
-        yield show
+        try:
+            yield show
+        except KeyboardInterrupt:
+            where = f"after step {steps_done[-1]}" if steps_done else "before the first step"
+            remedy = "Repeat the command, with --resume unless its method is base."
+            output.print_note(f"{what}: interrupted {where}. {remedy}")
+            raise

@@ -47,6 +47,8 @@ class Manifest(Value):
     """Supervised warm-up of the initial weights: updates, share of readable slots at its end, gate, and its base."""
     probe: Probe | None = None
     """Log-probabilities under base and trained weights, which verify an endpoint."""
+    problems: int | None = None
+    """Training problems: fewer than in ``config`` if its task had no more."""
     data_digest: str = ""
     """SHA-256 of the definitions of the training problems."""
     versions: dict[str, str] = Field(default_factory=dict)

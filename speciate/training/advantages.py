@@ -25,47 +25,47 @@ from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.learning import LearningEstimator
 from speciate.training.entropic import entropic
-from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
+from speciate.training.reward_batch import EstimatorConfig, RewardBatch
 
-Formula = Callable[[RewardBatch, EstimatorConfig, np.random.Generator], Advantages]
+Formula = Callable[[RewardBatch, EstimatorConfig, np.random.Generator], FloatArray]
 """Function of checked rewards; ``ESTIMATORS`` checks them."""
 
 
-def grpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def grpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """GRPO: the fixed scalarization w*ᵀr, standardised within the group (arXiv 2402.03300, section 4.1). m = 1."""
     return batch.standardised(batch.answers @ batch.scalarization(config))
 
 
-def gdpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def gdpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """GDPO: GRPO's advantage of each component, averaged over the k components by the weights w*. m = 1.
 
     The standardisation of these sums over the batch (arXiv 2601.05242) is left out.
     """
     weights = batch.scalarization(config)
-    columns = [batch.standardised(batch.answers[:, i]).values for i in range(batch.dimensions)]
-    values = np.average(columns, axis=0, weights=weights)
-    return Advantages(values, batch.diagnostics(batch.answers @ weights, values))
+    columns = [batch.standardised(batch.answers[:, i]) for i in range(batch.dimensions)]
+    values: FloatArray = np.average(columns, axis=0, weights=weights)
+    return values
 
 
-def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def maxrl(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """MaxRL: w*ᵀr, centred and divided by the group's mean instead of its deviation (arXiv 2602.02710). m = 1."""
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
     return batch.unscaled(scores, (scores - mean) / (mean + config.epsilon))
 
 
-def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def random_weighting(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """GRPO with one weighting w ~ Dir(α) for each group, unknown to the policy (arXiv 2605.22817, section 4). m = 1."""
     drawn = rng.dirichlet(np.full(batch.dimensions, config.alpha), batch.count)
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, drawn[batch.index]))
 
 
-def multi_rlvr(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def multi_rlvr(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """Multi-RLVR: the sum of w*ᵀr over a rollout's answers, standardised (arXiv 2605.22817, section 4)."""
     return batch.standardised((batch.rewards @ batch.scalarization(config)).sum(axis=1))
 
 
-def vpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def vpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """VPO: (1/K) Σ_j max_s w_jᵀ r_s with w_1..w_K ~ Dir(α), standardised (arXiv 2605.22817, section 3).
 
     The inner maximum rewards a set of answers with a specialist for every trade-off. All rollouts of a group share the
@@ -81,7 +81,7 @@ def vpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -
     return batch.standardised(scores)
 
 
-def max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """Max-at-K: each answer's share in E[max of κ answers] under w*, leave-one-out (Bagirov et al. 2025). m = 1."""
     scores = batch.answers @ batch.scalarization(config)
     shares = np.empty(len(batch.rewards))
@@ -90,7 +90,7 @@ def max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generat
     return batch.scaled(scores, shares, config.norm)
 
 
-def vector_max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def vector_max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """Vector Max-at-K (ours): Max-at-K's credit under each of K weightings w ~ Dir(α), averaged over them. m = 1.
 
     Without normalisation the estimator is unbiased for ∇ E_w E[max of κ samples of wᵀr]. Every answer is credited for
@@ -103,7 +103,7 @@ def vector_max_at_k(batch: RewardBatch, config: EstimatorConfig, rng: np.random.
     return batch.scaled(batch.answers.max(axis=1), shares, config.norm)
 
 
-def pkpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def pkpo(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """PKPO of w*ᵀr with share α beside Dr. GRPO with 1 − α. m = 1.
 
     An answer's PKPO value is (κ/n) · E[max(x_i, max S) − max S] over the random (κ−1)-subsets S of the others; with
@@ -173,7 +173,7 @@ def _estimate(
     *,
     config: EstimatorConfig | None = None,
     rng: np.random.Generator,
-) -> Advantages:
+) -> FloatArray:
     """Check rewards, shape (B, m, k), in [0, 1], with zeros for missing answers, and return their advantages.
 
     ``groups`` (B,) are the groups of the rollouts, any integers. Without ``config`` the papers' defaults apply.

@@ -13,14 +13,14 @@ import numpy as np
 
 from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
-from speciate.training.reward_batch import Advantages, EstimatorConfig, RewardBatch
+from speciate.training.reward_batch import EstimatorConfig, RewardBatch
 
 _BISECTIONS: Final = 60
 _MOST: Final = 60.0
 """Largest β times the range of a group: exp(−60) no longer changes a sum of doubles."""
 
 
-def entropic(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> Advantages:
+def entropic(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generator) -> FloatArray:
     """Entropic advantages w_i − 1 with w_i = exp(βr_i) / mean_{j≠i} exp(βr_j) and r = w*ᵀr. m = 1.
 
     β is set in every group so that KL(softmax(βr) ‖ uniform) = ``entropic_kl``: the objective then does not depend on

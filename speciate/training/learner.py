@@ -159,7 +159,7 @@ def _advantages(task: LearningTask, rows: _Rows) -> np.ndarray[Any, np.dtype[np.
                 weights=kind[0], draws=task.learning.draws, kappa=task.learning.kappa, step=task.step
             ),
             rng=np.random.default_rng([task.seed, task.step, *([number] if number else [])]),
-        ).values
+        )
     return advantages
 
 

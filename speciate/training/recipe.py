@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +25,15 @@ from speciate.domain.policy import Probe
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
 from speciate.training.advantages import ESTIMATORS
+from speciate.training.arguments import turns
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.diagnosis import RewardDiagnosis
 from speciate.training.models import library_versions, load_model, writing
 from speciate.training.probe import trace
+from speciate.training.reward_batch import EstimatorConfig
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
-from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
+from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task, problems_of
 from speciate.training.trainer import VectorTrainer
 
 BASES: Final = {
@@ -47,7 +49,7 @@ _MEASURED: Final = {
     "step_time": "step_time",
     "sampling/sampling_logp_difference/mean": "sampling_gap",
 }
-"""TRL's measurements that are kept, with their new names. The gap is |log p(vLLM) − log p(trainer)|, nats per token."""
+"""TRL's measurements that are kept, with their new names."""
 
 _NAMES: Final = {
     "task": "another task",
@@ -92,13 +94,24 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     if config.use_vllm and importlib.util.find_spec("vllm") is None:
         raise InvalidInputError(
             "use_vllm is set, and vLLM is not installed in this environment.",
-            remedy="Install it with speciate[train] in a separate environment (docs/howto/train-on-your-data.md), or"
-            " remove use_vllm.",
+            remedy="Install speciate[train,vllm] in an environment of its own (docs/howto/train-on-your-data.md).",
         )
     # Only the estimator can check its configuration, so it is called with one group of random rewards.
+    used = set[str]()
+
+    class Noted(EstimatorConfig):
+        def __getattribute__(self, name: str) -> Any:
+            used.add(name)
+            return super().__getattribute__(name)
+
     rng, k = np.random.default_rng(0), len(task.rewards)
     rewards = rng.random((config.group, task.answers if config.multi_answer else 1, k))
-    ESTIMATORS[config.method](rewards, np.zeros(config.group, np.int64), config=config.estimator, rng=rng)
+    noted = Noted(**asdict(config.estimator))
+    used.clear()
+    ESTIMATORS[config.method](rewards, np.zeros(config.group, np.int64), config=noted, rng=rng)
+    changed = (each.name for each in fields(EstimatorConfig) if getattr(config.estimator, each.name) != each.default)
+    if idle := [f"estimator.{name}" for name in changed if name not in used]:
+        raise InvalidInputError(f"method {config.method} does not use {' and '.join(idle)}: leave it out.")
     place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise ConflictError(
@@ -117,11 +130,13 @@ def train_policy(
     resume: bool = False,
     cpu: bool = True,
     progress: Progress | None = None,
+    begin: Callable[[str], None] | None = None,
 ) -> None:
     """Train a policy by reinforcement; write its checkpoint and manifest.
 
     ``base`` is the folder of the initial model, also the reference of the KL divergence. With ``resume`` the run
-    continues from the last checkpoint in ``folder/checkpoints``, which is deleted when the run is complete.
+    continues from the last checkpoint in ``folder/checkpoints``, which is deleted when the run is complete. ``begin``
+    is called before the first update with a sentence about its size.
 
     Raises:
         ConflictError: The folder holds an unfinished run and ``resume`` is False, or another run; or a file cannot be
@@ -131,16 +146,18 @@ def train_policy(
     from accelerate import PartialState
 
     check_run(task, config, folder, resume=resume)
-    identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
+    problems = problems_of(task, Split.TRAIN, config.problems)
+    identity = {
+        "task": task.name,
+        "config": as_json(config),
+        "base_digest": weights_digest(base),
+        "data_digest": digest_of([problem.digest for problem in problems]),
+    }
     if is_complete(identity, folder, resume=resume):
         return
     with quiet():
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
-        problems = list(task.problems(Split.TRAIN, config.problems))
-        identity["data_digest"] = digest_of([problem.digest for problem in problems])
-        # Checked again, since the problems are known now: a resumed run must have the same ones.
-        is_complete(identity, folder, resume=resume)
         processes = PartialState()
         processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
@@ -152,6 +169,12 @@ def train_policy(
         before = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
         if last is not None:
             trainer.restore(last)
+        if begin is not None and processes.is_main_process:
+            tokens = trainer.args.max_completion_length * turns(task, config)
+            begin(
+                f"{len(problems):,} problems; {config.steps} updates of {config.batch} rollouts, each of at most"
+                f" {tokens:,} tokens; threads: {torch.get_num_threads()}"
+            )
         try:
             if last is not None and last.name == f"checkpoint-{trainer.args.max_steps}":
                 # Killed after its last update. transformers would make one more.
@@ -176,7 +199,8 @@ def train_policy(
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         manifest = manifest_of(task, config, identity, history)
         probe = Probe(prompts=tuple(prompts), trained=after, base=before)
-        write_manifest(folder, manifest.model_copy(update={"warm_up": warm_up_of(base), "probe": probe}))
+        update = {"warm_up": warm_up_of(base), "probe": probe, "problems": len(problems)}
+        write_manifest(folder, manifest.model_copy(update=update))
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
@@ -186,7 +210,7 @@ def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool =
     with quiet(), tempfile.TemporaryDirectory(prefix="speciate-") as folder:
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
-        problems = list(task.problems(Split.TRAIN, config.problems))
+        problems = problems_of(task, Split.TRAIN, config.problems)
         trainer = VectorTrainer(task, config, model, tokenizer, problems, Path(folder), cpu=cpu, callbacks=[])
         return RewardDiagnosis.of(trainer.sample_rewards())
 
@@ -246,7 +270,7 @@ def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool
         recorded = read_manifest(folder).model_dump() if complete else read_identity(written)
         # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
         recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
-        # The first check does not know the digest of the problems yet.
+        # ``check_run`` does not know the digests of base and problems yet.
         if other := [_NAMES[name] for name, value in identity.items() if recorded.get(name, value) != value]:
             raise ConflictError(
                 f"{folder} holds a run with {' and '.join(other)}.",

@@ -1,9 +1,7 @@
-"""Configuration, result and checked input that the advantage estimators share."""
+"""Configuration and checked input that the advantage estimators share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import log
 from typing import Annotated, Final
@@ -63,18 +61,6 @@ class EstimatorConfig:
             raise InvalidInputError(f"weights = {self.weights}: expected numbers of at least 0, not all 0.")
 
 
-@dataclass(frozen=True, slots=True)
-class Advantages:
-    """Result of an estimator."""
-
-    values: FloatArray
-    """Shape (B,): one advantage for each rollout, to be broadcast to all its tokens."""
-    diagnostics: Mapping[str, float]
-    """``flat_groups`` (share of groups with zero advantages), ``score_mean``, ``score_std`` (mean over groups of the
-    standard deviation within), ``correlation`` (largest correlation between two reward components; near 1 a vector
-    estimator degrades to a scalar one)."""
-
-
 class RewardBatch:
     """Validated rewards with the group statistics that the estimators share.
 
@@ -117,7 +103,7 @@ class RewardBatch:
         drawn = rng.dirichlet(np.full(self.dimensions, config.alpha), (self.count, config.draws))
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
-    def unscaled(self, scores: FloatArray, values: FloatArray, scale: FloatArray | None = None) -> Advantages:
+    def unscaled(self, scores: FloatArray, values: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return values, but zeros in groups whose scores differ by rounding errors only, all of shape (B,).
 
         ``scale`` are the numbers that the scores were computed from, by default the scores.
@@ -126,7 +112,7 @@ class RewardBatch:
         for members in self.by_size:
             equal = _equal((scores if scale is None else scale)[members], scores[members], axis=1)
             values[members[equal]] = 0.0
-        return Advantages(values, self.diagnostics(scores, values))
+        return values
 
     def group_mean(self, scores: FloatArray) -> FloatArray:
         """Return each rollout's group mean, shape (B,)."""
@@ -139,12 +125,12 @@ class RewardBatch:
         std: FloatArray = np.sqrt(squares)[self.index]
         return std
 
-    def standardised(self, scores: FloatArray) -> Advantages:
+    def standardised(self, scores: FloatArray) -> FloatArray:
         """Return (score − mean) / std within each group; groups without differences get zeros."""
         std = self.group_std(scores)
         return self.unscaled(scores, (scores - self.group_mean(scores)) / np.where(std > 0.0, std, 1.0))
 
-    def scaled(self, scores: FloatArray, shares: FloatArray, norm: Norm) -> Advantages:
+    def scaled(self, scores: FloatArray, shares: FloatArray, norm: Norm) -> FloatArray:
         """Return leave-one-out shares of scores, divided as ``norm`` says."""
         match norm:
             case Norm.GROUP_STD:
@@ -156,28 +142,13 @@ class RewardBatch:
         # Division would inflate rounding errors, which are as large as those of the scores; true shares may be small.
         return self.unscaled(shares, shares / np.where(scale > 0.0, scale, 1.0), scores)
 
-    def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
-        vectors = self.rewards.reshape(-1, self.dimensions)
-        pairs = correlations(vectors[:, ~_equal(vectors, vectors, axis=0)])
-        busy = np.bincount(self.index, np.abs(values)) > 0
-        return {
-            "flat_groups": float(1.0 - busy.mean()),
-            "score_mean": float(scores.mean()),
-            "score_std": float((np.bincount(self.index, self.group_std(scores)) / self._sizes).mean()),
-            "correlation": float(pairs.max()) if len(pairs) else 0.0,
-        }
-
 
 def _check(rewards: FloatArray, *, single: bool) -> None:
     if rewards.ndim != 3 or not rewards.size:
         raise InvalidInputError(f"rewards have the shape {rewards.shape}: expected (rollouts, answers, k), none 0.")
-    bad = ~((rewards >= 0.0) & (rewards <= 1.0))  # NaN is neither
-    if bad.any():
-        b, s, i = (int(axis[0]) for axis in np.nonzero(bad))
-        raise InvalidInputError(
-            f"reward {i} of answer {s} of rollout {b} is {rewards[b, s, i]}: expected a number in [0, 1].",
-            remedy="Normalise rewards before training, or fix the evaluator that returned this one.",
-        )
+    bad = rewards[~((rewards >= 0.0) & (rewards <= 1.0))]  # NaN is neither
+    if bad.size:
+        raise InvalidInputError(f"a reward is {bad[0]}: expected a number in [0, 1].")
     if single and rewards.shape[1] != 1:
         raise InvalidInputError(
             f"rollouts have {rewards.shape[1]} answers: this estimator requires one.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from speciate.domain.arrays import FloatArray
 from speciate.domain.candidate import Individual
+from speciate.tournaments.statistics.estimators import diversity
+from speciate.training.reward_batch import correlations
 
 _WEIGHTINGS = 32
 _MOST_MEMBERS = 32
@@ -39,25 +42,28 @@ def stack_rollouts(
 def measure(
     rewards: FloatArray, answered: NDArray[np.bool_], scratch: NDArray[np.bool_], group: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Return measurements of the rollouts from scratch, (B,), to watch a training; ``group`` in a row have one prompt.
+    """Return measurements of the rollouts, (B,), to watch a training; ``group`` in a row have one prompt.
 
-    ``mean`` (mean reward of an answer, missing ones count as 0), ``best`` (best mean reward among a prompt's answers),
-    ``best_weighted`` (E_w of the best weighted reward, w ~ Dir(1)), ``diversity`` (mean pairwise L1 distance between
-    the rewards of a prompt's answers), ``answered`` (share of answers that were present, readable and no repeat),
-    ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has no entry.
+    Documented in ``docs/howto/train-on-your-data.md``. A kind of rollout that did not occur has no entry.
     """
-    measures = {} if scratch.all() else {"mutation_mean": float(rewards[~scratch, 0].mean())}
+    present = rewards[answered]
+    pairs = correlations(present[:, np.ptp(present, axis=0) > 0]) if len(present) else np.zeros(0)
+    measures = {"correlation": float(pairs.max()) if len(pairs) else 0.0}
+    if not scratch.all():
+        measures["mutation_mean"] = float(rewards[~scratch, 0].mean())
     if not scratch.any():
         return measures
     _, m, k = rewards.shape
     weightings = rng.dirichlet(np.ones(k), size=_WEIGHTINGS)
     answers = rewards[scratch].reshape(-1, group * m, k)
-    distances = np.abs(answers[:, :, None] - answers[:, None]).sum(axis=(1, 2, 3))
+    # Of the answers that exist: zeros for missing ones would look like diversity. NaN if there are fewer than two.
+    prompts = zip(answers, answered[scratch].reshape(-1, group * m), strict=True)
+    distances = [distance for prompt in prompts if not isnan(distance := diversity(*prompt)[1])]
     return measures | {
         "mean": float(answers.mean()),
         "best": float(answers.mean(axis=2).max(axis=1).mean()),
         "best_weighted": float((answers @ weightings.T).max(axis=1).mean()),
-        "diversity": float(distances.mean() / (group * m * (group * m - 1))),
+        "diversity": float(np.mean(distances or [0.0])),
         "answered": float(answered[scratch].mean()),
     }
 

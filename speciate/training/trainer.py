@@ -46,12 +46,11 @@ from speciate.training.config import TrainConfig
 from speciate.training.generator import Generator
 from speciate.training.losses import clipped_losses, low_variance_kl
 from speciate.training.models import chat_text, lora_config, writing
-from speciate.training.reward_batch import Advantages
 from speciate.training.rollout_rules import BlockRule, ClosingRule, Rollout, Rule
 from speciate.training.rollouts import TrainingPopulations, measure, stack_rollouts
 from speciate.training.run_files import CHECKPOINTS, read_state, state_file, write_json
 from speciate.training.shared_prompts import shared_logps
-from speciate.training.tasks import Task
+from speciate.training.tasks import Task, scores_of
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.populations = TrainingPopulations(config.remembered)
         self.rng = np.random.default_rng([config.seed, args.process_index])
         self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
-        self._advantages = Advantages(np.zeros(0), {})
+        self._advantages: FloatArray = np.zeros(0)
         self._met: dict[int, TargetSet] = {}
         self._sampled: list[tuple[int, tuple[float, ...]]] = []
         self._single = policy_of(task, 1, config.prompt_style)
@@ -163,7 +162,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         output: dict[str, Any] = super()._generate_and_score_completions(rows)
         device = output["advantages"].device
         kl = [self.config.kl if row["parent"] is None else self.config.mutation_kl for row in rows]
-        output["advantages"] = torch.tensor(self._advantages.values, dtype=torch.float32, device=device)
+        output["advantages"] = torch.tensor(self._advantages, dtype=torch.float32, device=device)
         output["kl_weight"] = torch.tensor(kl, dtype=torch.float32, device=device)
         return output
 
@@ -273,8 +272,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         for row, completion, ids in zip(inputs, completions, completion_ids_list, strict=True):
             valid = (each.program for each in self._answers(row, completion, ids) if each.failure is None)
             usable.append([program for program in valid if program != _program(row)])
-        scores = self.task.score(
-            [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
+        scores = scores_of(
+            self.task, [(self.problems[row["problem"]], each) for row, each in zip(inputs, usable, strict=True)]
         )
         m = self._asking.answers_per_rollout
         rewards, answered = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
@@ -305,8 +304,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         config = replace(self.config.estimator, step=int(self.state.global_step))
         self._advantages = ESTIMATORS[self.config.method](rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
+        flat = self._advantages.reshape(-1, self.num_generations).any(axis=1) == 0
         measured = measure(rewards, answered, scratch, self.num_generations, self.rng)
-        for name, value in {**measured, **self._advantages.diagnostics}.items():
+        for name, value in {**measured, "flat_groups": float(flat.mean())}.items():
             self._metrics[mode][f"speciate/{name}"].append(value)
 
     def _get_per_token_logps_and_entropies(

@@ -34,7 +34,7 @@ from speciate.training.models import load_model, writing
 from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, quiet
 from speciate.training.run_files import CHECKPOINTS, last_checkpoint, write_identity, write_json
 from speciate.training.shared_prompts import shared_logps
-from speciate.training.tasks import Split, Task
+from speciate.training.tasks import Split, Task, problems_of
 from speciate.training.trainer import VectorTrainer
 
 _AT_ONCE: Final = 16
@@ -139,7 +139,7 @@ class _Sampler:
         judge: Judge | None,
     ) -> None:
         self._task, self._chosen, self._m, self._judge = task, chosen, task.answers, judge
-        self._problems = list(task.problems(Split.TRAIN, chosen.problems + chosen.held_out))
+        self._problems = problems_of(task, Split.TRAIN, chosen.problems + chosen.held_out)
         self._count = max(1, len(self._problems) - chosen.held_out)
         plain = replace(config, use_vllm=False, kl=0.0, mutation_share=0.0, lora_rank=0, warm_up=None)
         single = replace(plain, method="grpo", max_tokens=-(-config.max_tokens // self._m))

@@ -181,16 +181,16 @@ def import_task(
     """Submit problems of a task and return them as a problem set."""
     from rich.progress import track
 
-    from speciate.training.tasks import Split, open_task
+    from speciate.training.tasks import Split, open_task, problems_of
 
     if split not in tuple(Split):
         raise InvalidInputError(f"there is no split {split!r}.", remedy=f"Splits: {', '.join(Split)}.")
     task = open_task(name, data)
-    problems = task.problems(Split(split), count, start=start)
-    slug = into or f"{task.name}-{split}-{start}-{start + count - 1}"
+    problems = problems_of(task, Split(split), count, start=start)
+    slug = into or f"{task.name}-{split}-{start}-{start + len(problems) - 1}"
     console = output.console(stderr=True)
-    steps = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
+    steps = track(problems, f"Submitting {slug}", total=len(problems), console=console, disable=not console.is_terminal)
     added = [str(service.problems.add(problem).id) for problem in steps]
-    title = f"{output.pluralize(count, 'problem')} of task {task.name}, {split}"
+    title = f"{output.pluralize(len(problems), 'problem')} of task {task.name}, {split}"
     other = ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
     return get_or_create(service, slug, added, title=title, other=other)

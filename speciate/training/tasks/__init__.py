@@ -15,7 +15,7 @@ from speciate.training.tasks.choices import ChoicesTask
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
 from speciate.training.tasks.python import PythonTask
-from speciate.training.tasks.task import GeneratedTask, Split, Task
+from speciate.training.tasks.task import GeneratedTask, Split, Task, located, problems_of, scores_of
 
 GENERATED: Final[dict[str, GeneratedTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
 """Tasks that generate their problems and train policies from scratch, by name."""
@@ -42,7 +42,15 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
                 f"task {name!r} cannot be imported: {error}.",
                 remedy="Expected module:function, with the module's directory in PYTHONPATH.",
             ) from None
-        task: Task = open_(data, evaluator)
+        if data is not None and not data.is_dir():
+            raise InvalidInputError(f"--data {data}: expected a directory.")
+        with located(f"task {name!r}, opened with {'no directory (--data)' if data is None else data}"):
+            task: Task = open_(data, evaluator)
+        if missing := sorted(name for name in vars(Task) if not name.startswith("_") and not hasattr(task, name)):
+            raise InvalidInputError(
+                f"task {name!r} returned {type(task).__name__}, which has no {', '.join(missing)}.",
+                remedy="Expected a task: docs/howto/train-on-your-data.md has one.",
+            )
         return task
     if name not in GENERATED and name not in SANDBOXED:
         names = (*GENERATED, *SANDBOXED)
@@ -53,4 +61,4 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
     return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
 
 
-__all__ = ["GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]
+__all__ = ["GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task", "problems_of", "scores_of"]

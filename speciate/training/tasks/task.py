@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 
+from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of, text_digest
 
@@ -51,6 +54,44 @@ class Task(Protocol):
 
         ``EvaluatorUnavailableError``: candidates must be executed and no sandbox is available.
         """
+
+
+@contextmanager
+def located(what: str) -> Iterator[None]:
+    """Raise ``InvalidInputError``, which begins with ``what``, with the place of any other error of a task's code."""
+    try:
+        yield
+    except SpeciateError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.filename}, line {frame.lineno}"
+        raise InvalidInputError(f"{what}: {type(error).__name__}: {error} ({place}).") from error
+
+
+def problems_of(task: Task, split: Split, count: int, *, start: int = 0) -> list[Problem]:
+    """Return a task's problems, as many as it has of ``count``; ``InvalidInputError`` if that is none."""
+    with located(f"problems of task {task.name!r}"):
+        problems = list(task.problems(split, count, start=start))
+    if not problems:
+        raise InvalidInputError(f"task {task.name!r} has no problems from number {start} on in split {split.value!r}.")
+    return problems
+
+
+def scores_of(task: Task, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
+    """Return the rewards of ``task.score``, checked: one vector for each answer, every number in [0, 1]."""
+    with located(f"score of task {task.name!r}"):
+        scores = task.score(batch)
+        for (problem, answers), vectors in zip(batch, scores, strict=True):
+            names = task.rewards[: len(problem.space.selected)]
+            for answer, vector in zip(answers, vectors, strict=True):
+                if len(vector) != len(names) or not all(0.0 <= reward <= 1.0 for reward in vector):
+                    raise InvalidInputError(
+                        f"score of task {task.name!r} returned ({', '.join(map(str, vector))}) for problem"
+                        f" {problem.slug!r} and the answer {answer[:80]!r}.",
+                        remedy=f"Expected a number in [0, 1] for each of {', '.join(names)}.",
+                    )
+    return scores
 
 
 class GeneratedTask(Task, Protocol):

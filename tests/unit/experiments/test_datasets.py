@@ -478,7 +478,7 @@ def test_padding_missing_rewards_with_zeros_changes_no_advantage(method):
     padded = np.concatenate([rewards, np.zeros((8, m, 12))], axis=2)
     config = EstimatorConfig(draws=20_000) if method == "vpo" else EstimatorConfig()
     values = [
-        ESTIMATORS[method](each, np.zeros(8, dtype=np.int64), config=config, rng=np.random.default_rng(0)).values
+        ESTIMATORS[method](each, np.zeros(8, dtype=np.int64), config=config, rng=np.random.default_rng(0))
         for each in (rewards, padded)
     ]
     assert values[0] == pytest.approx(values[1], abs=0.05)

@@ -52,27 +52,27 @@ def z(scores, groups):
 @given(batches())
 def test_grpo_is_the_group_z_norm_of_the_mean(batch):
     rewards, groups = batch
-    assert np.allclose(advantages("grpo", rewards, groups).values, z(rewards[:, 0].mean(axis=1), groups))
+    assert np.allclose(advantages("grpo", rewards, groups), z(rewards[:, 0].mean(axis=1), groups))
 
 
 @given(batches())
 def test_gdpo_averages_the_components_advantages(batch):
     rewards, groups = batch
     expected = np.mean([z(rewards[:, 0, i], groups) for i in range(rewards.shape[2])], axis=0)
-    assert np.allclose(advantages("gdpo", rewards, groups).values, expected)
+    assert np.allclose(advantages("gdpo", rewards, groups), expected)
 
 
 def test_gdpo_averages_by_the_declared_weights():
     rewards = [[[1.0, 0.0]], [[0.0, 1.0]]] * 2
-    assert advantages("gdpo", rewards, [0] * 4, weights=(1.0, 0.0)).values.tolist() == [1.0, -1.0, 1.0, -1.0]
-    assert advantages("gdpo", rewards, [0] * 4, weights=(3.0, 1.0)).values.tolist() == [0.5, -0.5, 0.5, -0.5]
-    assert (advantages("gdpo", rewards, [0] * 4).values == 0).all()
+    assert advantages("gdpo", rewards, [0] * 4, weights=(1.0, 0.0)).tolist() == [1.0, -1.0, 1.0, -1.0]
+    assert advantages("gdpo", rewards, [0] * 4, weights=(3.0, 1.0)).tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert (advantages("gdpo", rewards, [0] * 4) == 0).all()
 
 
 @given(batches())
 def test_maxrl_divides_by_the_mean(batch):
     rewards, groups = batch
-    got = advantages("maxrl", rewards, groups).values
+    got = advantages("maxrl", rewards, groups)
     scores = rewards[:, 0].mean(axis=1)
     for i, group in enumerate(groups):
         members = scores[groups == group]
@@ -83,14 +83,14 @@ def test_maxrl_divides_by_the_mean(batch):
 @given(batches(answers=3))
 def test_multi_rlvr_sums_over_answers(batch):
     rewards, groups = batch
-    assert np.allclose(advantages("multi_rlvr", rewards, groups).values, z(rewards.mean(axis=2).sum(axis=1), groups))
+    assert np.allclose(advantages("multi_rlvr", rewards, groups), z(rewards.mean(axis=2).sum(axis=1), groups))
 
 
 @given(batches(answers=3))
 @settings(max_examples=30)
 def test_vpo_is_the_mean_of_maxima_under_weightings_shared_by_the_group(batch):
     rewards, groups = batch
-    got = advantages("vpo", rewards, groups, seed=5, draws=7).values
+    got = advantages("vpo", rewards, groups, seed=5, draws=7)
     names = np.unique(groups)
     drawn = rng(5).dirichlet(np.ones(rewards.shape[2]), (len(names), 7))
     scores = np.array(
@@ -112,7 +112,7 @@ def brute_credit(scores, i, kappa):
 @given(batches(), st.integers(1, 2))
 def test_max_at_k_is_the_leave_one_out_share_of_every_subset(batch, kappa):
     rewards, groups = batch
-    got = advantages("max_at_k", rewards, groups, kappa=kappa, norm=Norm.NONE).values
+    got = advantages("max_at_k", rewards, groups, kappa=kappa, norm=Norm.NONE)
     scores = rewards[:, 0].mean(axis=1)
     for group in np.unique(groups):
         (members,) = np.nonzero(groups == group)
@@ -124,7 +124,7 @@ def test_max_at_k_is_the_leave_one_out_share_of_every_subset(batch, kappa):
 @settings(max_examples=30)
 def test_vector_max_at_k_averages_that_over_weightings(batch, kappa):
     rewards, groups = batch
-    got = advantages("vector_max_at_k", rewards, groups, seed=3, kappa=kappa, draws=5, norm=Norm.NONE).values
+    got = advantages("vector_max_at_k", rewards, groups, seed=3, kappa=kappa, draws=5, norm=Norm.NONE)
     names = np.unique(groups)
     drawn = rng(3).dirichlet(np.ones(rewards.shape[2]), (len(names), 5))
     for g, group in enumerate(names):
@@ -159,14 +159,14 @@ def test_with_one_answer_vpo_is_the_expected_scalarization(batch):
     names = np.unique(groups)
     drawn = rng(1).dirichlet(np.ones(rewards.shape[2]), (len(names), 9))
     scores = np.einsum("bk,bk->b", rewards[:, 0], drawn.mean(axis=1)[np.searchsorted(names, groups)])
-    assert np.allclose(advantages("vpo", rewards, groups, seed=1, draws=9).values, z(scores, groups), atol=1e-8)
+    assert np.allclose(advantages("vpo", rewards, groups, seed=1, draws=9), z(scores, groups), atol=1e-8)
 
 
 @given(batches())
 def test_vector_max_at_one_dimension_is_max_at_k(batch):
     rewards, groups = batch
     one = rewards[:, :, :1]
-    vector, scalar = (advantages(name, one, groups, kappa=2).values for name in ("vector_max_at_k", "max_at_k"))
+    vector, scalar = (advantages(name, one, groups, kappa=2) for name in ("vector_max_at_k", "max_at_k"))
     assert np.allclose(vector, scalar)
 
 
@@ -174,20 +174,18 @@ def test_vector_max_at_one_dimension_is_max_at_k(batch):
 def test_a_repeated_answer_adds_nothing_to_vpo(batch):
     rewards, groups = batch
     repeated = np.concatenate([rewards, rewards[:, :1]], axis=1)
-    assert np.allclose(
-        advantages("vpo", rewards, groups, draws=5).values, advantages("vpo", repeated, groups, draws=5).values
-    )
+    assert np.allclose(advantages("vpo", rewards, groups, draws=5), advantages("vpo", repeated, groups, draws=5))
 
 
 def test_a_specialist_beats_a_copy():
     copies = [[1.0, 0.0], [1.0, 0.0]]
     specialists = [[1.0, 0.0], [0.0, 1.0]]
-    values = advantages("vpo", [copies, specialists], [0, 0]).values
+    values = advantages("vpo", [copies, specialists], [0, 0])
     assert values[1] > 0 > values[0]
     # Single answers: of three, the one that covers another corner wins.
-    values = advantages("vector_max_at_k", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0], kappa=2).values
+    values = advantages("vector_max_at_k", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0], kappa=2)
     assert values[2] > values[0] == pytest.approx(values[1])
-    assert np.allclose(advantages("grpo", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0]).values, 0)
+    assert np.allclose(advantages("grpo", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0]), 0)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -196,66 +194,57 @@ def test_the_order_of_rollouts_does_not_matter(name):
     rewards = made.random((24, 3 if name in MULTI_ANSWER else 1, 4))
     groups = np.repeat([4, 9, 2], 8)
     order = made.permutation(24)
-    straight, mixed = (advantages(name, rewards[o], groups[o]).values for o in (np.arange(24), order))
+    straight, mixed = (advantages(name, rewards[o], groups[o]) for o in (np.arange(24), order))
     assert np.allclose(straight[order], mixed)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_groups_without_differences_have_zero_advantages(name):
     rewards = np.full((8, 1, 3), 0.3)
-    found = advantages(name, rewards, [0] * 4 + [1] * 4)
-    assert (found.values == 0).all()
-    assert found.diagnostics["flat_groups"] == 1.0
+    assert (advantages(name, rewards, [0] * 4 + [1] * 4) == 0).all()
 
 
 @pytest.mark.parametrize("name", ["max_at_k", "vector_max_at_k"])
 def test_small_shares_of_large_groups_are_no_rounding_errors(name):
     rewards = np.repeat([0.1, 0.0], [16, 8]).reshape(-1, 1, 1)  # 8 of 24 hold no 0.1 once in 735,471 draws
-    values = advantages(name, rewards, [0] * 24).values
+    values = advantages(name, rewards, [0] * 24)
     assert values.std() == pytest.approx(1.0)
     assert (values[:16] > 0).all()
     assert (values[16:] < 0).all()
     # One 0 less, and every 8 of 24 hold a 0.1: the shares are 0 but for rounding.
     rewards[16] = 0.1
-    assert (advantages(name, rewards, [0] * 24).values == 0).all()
+    assert (advantages(name, rewards, [0] * 24) == 0).all()
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_small_rewards_differ_and_rounding_errors_do_not(name):
     rewards = np.repeat(rng(3).random((8, 1, 3)), 3 if name in MULTI_ANSWER else 1, axis=1)
     for factor in (1e-7, 1e-200):
-        small = advantages(name, factor * rewards, [0] * 8).values
+        small = advantages(name, factor * rewards, [0] * 8)
         assert np.isfinite(small).all()
         assert small.any() == (factor > 1e-100)
     almost = 0.1 + 1e-15 * rewards
-    assert (advantages(name, almost, [0] * 8).values == 0).all()
+    assert (advantages(name, almost, [0] * 8) == 0).all()
 
 
 @pytest.mark.parametrize("name", CENTRED)
 def test_values_are_centred_in_every_group(name):
     rewards, groups = rng(4).random((32, 1, 3)), np.repeat(np.arange(4), 8)
-    values = advantages(name, rewards, groups).values
+    values = advantages(name, rewards, groups)
     assert np.allclose([values[groups == g].mean() for g in range(4)], 0, atol=1e-9)
 
 
 def test_a_vector_that_differs_counts_even_where_the_mean_does_not():
     rewards = [[[1.0, 0.0]], [[0.0, 1.0]], [[0.5, 0.5]], [[0.5, 0.5]]]
     found = advantages("vector_max_at_k", rewards, [0] * 4)
-    assert found.diagnostics["flat_groups"] == 0.0
-    assert (found.values != 0).all()
-
-
-def test_collinear_components_are_reported():
-    made = rng(0).random((50, 1))
-    assert advantages("grpo", np.stack([made, made], axis=2), [0] * 50).diagnostics["correlation"] > 0.999
-    assert advantages("grpo", rng(1).random((500, 1, 2)), [0] * 500).diagnostics["correlation"] < 0.2
+    assert (found != 0).all()
 
 
 @pytest.mark.parametrize("norm", Norm)
 def test_norms_scale_and_do_not_turn(norm):
     rewards, groups = rng(6).random((16, 1, 3)), np.repeat([0, 1], 8)
-    plain = advantages("vector_max_at_k", rewards, groups, norm=Norm.NONE).values
-    scaled = advantages("vector_max_at_k", rewards, groups, norm=norm).values
+    plain = advantages("vector_max_at_k", rewards, groups, norm=Norm.NONE)
+    scaled = advantages("vector_max_at_k", rewards, groups, norm=norm)
     assert (np.sign(plain) == np.sign(scaled)).all()
     ratio = scaled / plain
     assert np.allclose(ratio[:8], ratio[0])
@@ -266,7 +255,7 @@ def test_norms_scale_and_do_not_turn(norm):
 def test_the_credit_matrix_counts_every_subset():
     assert comb(23, 7) * 24 > 1e6  # too many subsets to enumerate
     rewards = rng(0).random((24, 1, 1))
-    got = advantages("max_at_k", rewards, [0] * 24, kappa=3, norm=Norm.NONE).values
+    got = advantages("max_at_k", rewards, [0] * 24, kappa=3, norm=Norm.NONE)
     expected = [brute_credit(rewards[:, 0, 0], i, 3) for i in range(24)]
     assert np.allclose(got, expected)
 
@@ -277,7 +266,7 @@ GOOD = np.full((4, 1, 2), 0.5)
 @pytest.mark.parametrize(
     ("rewards", "groups", "config", "words"),
     [
-        (np.full((4, 1, 2), np.nan), [0] * 4, {}, "reward 0 of answer 0 of rollout 0 is nan"),
+        (np.full((4, 1, 2), np.nan), [0] * 4, {}, "a reward is nan"),
         (GOOD * 3, [0] * 4, {}, r"is 1.5: expected a number in \[0, 1\]"),
         (GOOD - 1, [0] * 4, {}, "is -0.5"),
         (GOOD, [0] * 4, {"kappa": 4}, "kappa = 4 in a group of 4 answers: expected at most 3"),
@@ -326,5 +315,5 @@ def test_the_defaults_are_the_papers():
     config = EstimatorConfig()
     assert (config.draws, config.alpha, config.weights) == (100, 1.0, None)
     rewards, groups = rng(0).random((16, 3, 2)), np.repeat([0, 1], 8)
-    with_default = ESTIMATORS["vpo"](rewards, groups, rng=rng(1)).values
-    assert np.array_equal(with_default, advantages("vpo", rewards, groups, seed=1).values)
+    with_default = ESTIMATORS["vpo"](rewards, groups, rng=rng(1))
+    assert np.array_equal(with_default, advantages("vpo", rewards, groups, seed=1))

@@ -19,7 +19,7 @@ rewards_of_a_group = st.lists(st.integers(0, 20), min_size=3, max_size=9).map(la
 def advantages(name, rewards, **config):
     array = np.asarray(rewards, dtype=float).reshape(-1, 1, 1)
     groups, rng = np.zeros(len(array), dtype=int), np.random.default_rng(0)
-    return ESTIMATORS[name](array, groups, config=EstimatorConfig(**config), rng=rng).values
+    return ESTIMATORS[name](array, groups, config=EstimatorConfig(**config), rng=rng)
 
 
 def divergence(rewards, beta):

@@ -1,6 +1,7 @@
 """Tasks: reproducible problems, disjoint splits, correct scores, and demonstrations that can be improved."""
 
 import itertools
+import sys
 from contextlib import closing
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import ProblemKind
-from speciate.training.tasks import GENERATED, Split, open_task
+from speciate.training.tasks import GENERATED, Split, open_task, problems_of, scores_of
 
 TASKS = [pytest.param(task, id=name) for name, task in GENERATED.items()]
 
@@ -78,3 +79,71 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
 def test_a_task_that_cannot_be_imported_is_refused(name):
     with pytest.raises(InvalidInputError, match="cannot be imported"):
         open_task(name)
+
+
+FRUIT = """
+from types import SimpleNamespace
+
+from speciate.training.tasks import GENERATED
+
+
+class Fruit:
+    name, rewards, answers, max_tokens, codec = "fruit", GENERATED["programs"].rewards, 3, 9, None
+
+    def problems(self, split, count, *, start=0):
+        return iter([]) if start else GENERATED["programs"].problems(split, 2)
+
+    def score(self, batch):
+        return [[{"few": (1.0, 0.5), "nan": (float("nan"),) * 8, "good": (0.5,) * 8}[text] for text in texts]
+                for _, texts in batch]
+
+
+def task(folder, evaluator):
+    return Fruit()
+
+
+def from_file(folder, evaluator):
+    return open(folder / "data.jsonl")
+
+
+def half(folder, evaluator):
+    return SimpleNamespace(name="half", rewards=("sweet",))
+"""
+
+
+@pytest.fixture
+def fruit(tmp_path, monkeypatch):
+    (tmp_path / "fruit.py").write_text(FRUIT)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("fruit", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("json:loads", None, r"task 'json:loads', opened with no directory \(--data\): TypeError: loads\(\) takes 1"),
+        ("fruit:from_file", ".", r"FileNotFoundError: .*data.jsonl' \(.*fruit.py, line 23\)"),
+        ("fruit:task", "fruit.py", r"--data .*fruit.py: expected a directory"),
+        ("fruit:half", None, "returned SimpleNamespace, which has no answers, codec, max_tokens, problems, score"),
+    ],
+)
+def test_mistakes_in_a_task_of_ones_own_have_a_place(fruit, name, data, words):
+    with pytest.raises(InvalidInputError, match=words):
+        open_task(name, None if data is None else fruit / data)
+
+
+def test_rewards_of_a_task_of_ones_own_are_checked(fruit):
+    task = open_task("fruit:task")
+    problems = problems_of(task, Split.TRAIN, 5)
+    assert len(problems) == 2
+    assert scores_of(task, [(problems[0], ["good"])]) == [[(0.5,) * 8]]
+    with pytest.raises(InvalidInputError, match="has no problems from number 7 on in split 'train'"):
+        problems_of(task, Split.TRAIN, 5, start=7)
+    for text, words in {
+        "few": rf"score of task 'fruit' returned \(1.0, 0.5\) for problem '{problems[0].slug}' and the answer 'few'",
+        "nan": r"returned \(nan, nan.* for each of case_1, case_2",
+        "else": r"score of task 'fruit': KeyError: 'else' \(.*fruit.py, line 14\)",
+    }.items():
+        with pytest.raises(InvalidInputError, match=words):
+            scores_of(task, [(problems[0], [text])])

@@ -187,7 +187,8 @@ def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert weights[0] == weights[1]
     again = train(*arguments, "--out", "cut", cwd=tmp_path)  # complete: nothing is done again
-    assert "5/5" not in again.stdout
+    assert "5/5" not in again.stderr
+    assert "cut holds this policy already: nothing was trained." in again.stdout
 
 
 def test_a_run_stopped_between_updates_of_a_batch_resumes_to_the_same_weights(base, tmp_path, monkeypatch):
@@ -307,8 +308,8 @@ def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
         def __getattr__(self, name):
             return getattr(GENERATED["programs"], name)
 
-        def problems(self, split, count):
-            return GENERATED["programs"].problems(split, count, start=count)
+        def problems(self, split, count, *, start=0):
+            return GENERATED["programs"].problems(split, count, start=start + count)
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -320,6 +321,41 @@ def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ConflictError, match="holds a run with other problems"):
         train_policy(Other(), config, base, tmp_path / "cut", resume=True)
+    train_policy(GENERATED["programs"], config, base, tmp_path / "cut", resume=True)
+    with pytest.raises(ConflictError, match="holds a run with other problems"):
+        train_policy(Other(), config, base, tmp_path / "cut")
+
+
+def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp_path, monkeypatch):
+    from speciate.training.tasks.programs import ProgramsTask
+    from speciate.training.trainer import VectorTrainer
+
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "flat", "--steps", "2", *SMALL]
+    problems, compute_loss = ProgramsTask.problems, VectorTrainer._compute_loss
+
+    def stop(self, model, inputs):
+        if self.state.global_step:
+            raise KeyboardInterrupt
+        return compute_loss(self, model, inputs)
+
+    monkeypatch.setattr(ProgramsTask, "problems", lambda self, split, count, start=0: problems(self, split, 12))
+    monkeypatch.setattr(ProgramsTask, "score", lambda _, batch: [[(0.0,) * 8 for _ in texts] for _, texts in batch])
+    with monkeypatch.context() as patch:
+        patch.setattr(VectorTrainer, "_compute_loss", stop)
+        cut = train(*arguments, cwd=tmp_path, check=False)
+    assert cut.exit_code == 130
+    assert "12 problems; 2 updates of 64 rollouts, each of at most 6 tokens" in cut.stderr
+    assert "interrupted after step 1. Repeat the command, with --resume" in cut.stderr
+    done = train(*arguments, "--resume", cwd=tmp_path)
+    assert "2/2" in done.stderr
+    assert done.stderr.count("warning: 100.0% of the groups taught nothing") == 2, "at the first update and at the end"
+    assert json.loads((tmp_path / "flat" / "manifest.json").read_text())["problems"] == 12
+
+
+def test_recipe_values_are_explained(tmp_path):
+    done = train("--task", "maze", "--method", "vpo", "--set", "help", cwd=tmp_path)
+    assert "estimator.kappa" in done.stdout
+    assert "Updates per batch of rollouts" in done.stdout
 
 
 def test_a_mutator_learns_from_changes(base, tmp_path):
@@ -387,6 +423,21 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "base", "--base", "there"], "--base does not apply"),
         (["--task", "programs", "--method", "base", "--set", "steps=9"], "--set does not apply"),
         (["--task", "programs", "--method", "base", "--diagnose-rewards"], "--diagnose-rewards does not apply"),
+        (
+            [
+                "--task",
+                "programs",
+                "--method",
+                "vpo",
+                "--set",
+                "estimator.kappa=3",
+                "--set",
+                "estimator.weights=[5, 5]",
+            ],
+            "method vpo does not use estimator.weights and estimator.kappa",
+        ),
+        (["--task", "programs", "--method", "vpo", "--steps", "4", "--set", "steps=3"], "Write --steps 3."),
+        (["--task", "programs", "--method", "vpo", "--gpu"], "--gpu: torch finds no CUDA device"),
     ],
     ids=lambda value: None if isinstance(value, list) else value,
 )
