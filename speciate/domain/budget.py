@@ -1,10 +1,9 @@
-"""Budgets of a run, and what it has spent. Work is reserved before and settled after, so a budget is never exceeded."""
+"""Budgets of a run. Work is reserved before and settled after, so a budget is never exceeded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
@@ -14,9 +13,6 @@ from speciate.domain.values import Value
 
 REASONABLE: Final = {"evaluations": 10**6, "tokens": 10**9, "seconds": 30 * 86400, "dollars": 1000}
 """Limits above which users must confirm a budget: a million evaluations, 10⁹ tokens, 30 days, 1000 US dollars."""
-
-_ROUNDING: Final = 1e-9
-"""Share of a budget of dollars that counts as spent: sums of floats are not exact."""
 
 
 def beyond_reason(limits: Mapping[str, object]) -> str:
@@ -55,47 +51,3 @@ class Budget(Value):
     def limits_requests(self) -> bool:
         """True if the cost of a request has to be reserved before it is sent."""
         return self.tokens is not None or self.dollars is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Spent and reserved amounts of a run."""
-
-    evaluations: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    """Seconds in state ``running``."""
-    reserved_evaluations: int = 0
-    """Evaluations reserved by work in flight."""
-    reserved_tokens: int = 0
-    """Tokens reserved by requests in flight; after the end, by those in flight when the run ended."""
-    cost: float = 0.0
-    """US dollars settled."""
-
-    def evaluations_left(self, budget: Budget) -> int | None:
-        """Return the evaluations that can still be reserved, or None without a limit."""
-        if budget.evaluations is None:
-            return None
-        return max(0, budget.evaluations - self.evaluations - self.reserved_evaluations)
-
-    def tokens_left(self, budget: Budget) -> int | None:
-        return None if budget.tokens is None else max(0, budget.tokens - self.tokens - self.reserved_tokens)
-
-    def seconds_left(self, budget: Budget) -> float | None:
-        return None if budget.seconds is None else max(0.0, budget.seconds - self.seconds)
-
-    def dollars_left(self, budget: Budget, token_price: float) -> float | None:
-        """Return the US dollars left, or None without a limit.
-
-        ``token_price`` is the most US dollars that a token in flight costs.
-        """
-        if budget.dollars is None:
-            return None
-        left = budget.dollars - self.cost - self.reserved_tokens * token_price
-        return left if left > _ROUNDING * budget.dollars else 0.0
-
-    def affords(self, tokens: int, budget: Budget, token_price: float) -> bool:
-        tokens_left, dollars_left = self.tokens_left(budget), self.dollars_left(budget, token_price)
-        return (tokens_left is None or tokens <= tokens_left) and (
-            dollars_left is None or tokens * token_price <= dollars_left
-        )

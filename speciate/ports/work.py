@@ -408,7 +408,7 @@ class WorkStore(Protocol):
         """Return the advice in use, ordered by number. The first entry is no advice."""
 
     def reserve_tokens(self, lease: Lease, tokens: int, agent_answers: int = 0) -> bool | None:
-        """Reserve tokens for the requests of this unit; False if the budget does not suffice (``ledger.affords``)."""
+        """Reserve tokens for the requests of this unit; False if the budget does not hold them."""
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch: rollouts, tokens and the following ``evaluate`` unit."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from speciate.domain.budget import Budget
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
-from speciate.runs.progress import RunProgress
 
 MAX_ATTEMPTS: Final = 3
 """Sessions of a run that may lapse before the run fails."""
@@ -51,9 +49,3 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> Prompt:
     if len(turns) == 1:
         return Prompt(system, turns[0][1])
     return Prompt(system, "\n\n".join(f"{role.capitalize()}:\n{text}" for role, text in turns))
-
-
-def affords(progress: RunProgress, budget: Budget, tokens: int) -> bool:
-    """Return True if a budget holds another request of a model, and an evaluation of its answer."""
-    left = progress.spent().tokens_left(budget)
-    return progress.evaluations_left(budget) != 0 and (left is None or left >= tokens)

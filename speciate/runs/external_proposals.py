@@ -225,6 +225,7 @@ def read_proposal(
         proposed_by=proposed_by,
         author=author,
         model=None if sent.model is None else storable(sent.model),
+        cost=sent.cost,
     )
     return ReadProposal(sent, rollout, tuple(replace(child, proposed_by=proposed_by) for child in children))
 
@@ -261,9 +262,8 @@ def admit(
     islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
     receipts: list[ProposalReceipt] = []
     progress, rollouts, batch = change.progress, dict[int, list[tuple[int, Rollout]]](), _Batch()
-    evaluations, tokens = progress.evaluations_left(budget), progress.spent().tokens_left(budget)
-    dollars = progress.spent().dollars_left(budget, context.token_price)
-    position = 0
+    evaluations, tokens = progress.evaluations_left(budget), progress.tokens_left(budget)
+    dollars, position = progress.dollars_left(context), 0
     for index, proposal in enumerate(proposals):
         if isinstance(proposal, tuple):
             receipts += proposal
@@ -281,21 +281,20 @@ def admit(
         position += 1
         if len(batch.proposals) >= context.spec.batch:
             rollouts[progress.batches] = batch.rollouts
-            batch.receive(change)
+            batch.receive(change, context)
             batch = _Batch()
     if batch.proposals:
         rollouts[progress.batches] = batch.rollouts
-        batch.receive(change)
+        batch.receive(change, context)
     return Admission(tuple(receipts), rollouts)
 
 
 @dataclass
 class _Batch:
-    """Proposals that one unit evaluates; ``cost`` is in US dollars."""
+    """Proposals that one unit evaluates."""
 
     rollouts: list[tuple[int, Rollout]] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
-    cost: float = 0.0
 
     def add(self, proposal: ReadProposal, position: int, island: int) -> None:
         self.rollouts.append((position, proposal.rollout))
@@ -303,11 +302,10 @@ class _Batch:
         self.proposals += [
             replace(child, rollout=position, island=island if scratch else child.island) for child in proposal.children
         ]
-        self.cost += proposal.sent.cost
 
-    def receive(self, change: RunChange) -> None:
+    def receive(self, change: RunChange, context: RunContext) -> None:
         batch = ProposedBatch(tuple(rollout for _, rollout in self.rollouts), tuple(self.proposals))
-        ledger.record_external_batch(change, batch, self.cost)
+        ledger.record_external_batch(change, context, batch)
 
 
 def _unaffordable(proposal: ReadProposal, evaluations: int | None, tokens: int | None, dollars: float | None) -> str:

@@ -121,7 +121,7 @@ def _start_step(change: RunChange, context: RunContext, state: LearningState, le
         return
     groups = fresh[: learning.groups]
     tokens = sum(group.tokens for group in groups)
-    left = change.progress.spent().tokens_left(context.spec.budget)
+    left = change.progress.tokens_left(context.spec.budget)
     if left is not None and left < tokens:
         _end(change, state, f"the rest of the token budget does not suffice for a step of {tokens} tokens")
         return

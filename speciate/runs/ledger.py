@@ -7,7 +7,6 @@ end of a run and for pauses are in ``speciate.runs.stopping``.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -144,27 +143,8 @@ def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Seque
             price = policy.price
             cost = 0.0 if price is None else price.cost(rollout.prompt_tokens, rollout.completion.tokens)
         progress.cost += cost
-        if policy.bills_afterwards:
+        if policy.bills_afterwards and rollout.proposed_by is None:
             progress.dearest = max(progress.dearest or 0.0, cost)
-
-
-def affords(progress: RunProgress, context: RunContext, lease: Lease, tokens: int, agent_answers: int) -> bool:
-    """Return True if the budget holds the requests of a unit.
-
-    A token costs ``RunContext.token_price``, and an answer of an agent as much as the dearest so far. Before the first
-    bill, a budget of dollars holds one answer.
-    """
-    budget, spent = context.spec.budget, progress.spent()
-    left = spent.dollars_left(budget, context.token_price)
-    if not spent.affords(tokens, budget, context.token_price):
-        return False
-    if left is None or not tokens or not context.bills_afterwards:
-        return True
-    answers = agent_answers + max(0, progress.awaited_answers - int(lease.payload["answers"]))
-    if progress.dearest is None:
-        return left > 0 and answers <= 1
-    cost = tokens * context.token_price + answers * progress.dearest
-    return left > 0 and (cost <= left or math.isclose(cost, left))
 
 
 def record_model_answers(
@@ -205,17 +185,12 @@ def _add_proposed_event(
     )
 
 
-def record_external_batch(change: RunChange, batch: ProposedBatch, cost: float) -> None:
-    """Record a batch that a proposer outside the service sent (ADR 38), with its cost in US dollars as he states it.
-
-    The caller has checked the budget.
-    """
+def record_external_batch(change: RunChange, context: RunContext, batch: ProposedBatch) -> None:
+    """Record a batch that a proposer outside the service sent (ADR 38). The caller has checked the budget."""
     progress, proposals = change.progress, batch.proposals
     ordinal = progress.batches
     progress.batches += 1
-    progress.rollouts += len(batch.rollouts)
-    progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
-    progress.cost += cost
+    _charge_rollouts(progress, context, batch.rollouts)
     _add_proposed_event(change, EXTERNAL_LANE, ordinal, batch.rollouts, proposals)
     progress.reserved_evaluations += len(proposals)
     add_evaluate(change, EXTERNAL_LANE, ordinal, proposals)
@@ -438,7 +413,7 @@ def charge(progress: RunProgress, spent: Charge) -> None:
     progress.estimated_tokens += spent.estimated
 
 
-def most_of(progress: RunProgress, context: RunContext, tokens: int, answers: int = 0) -> Charge:
+def most_of(progress: RunProgress, context: RunContext, answers: int, tokens: int) -> Charge:
     """Return the most that requests can have cost: all reserved ``tokens`` at the highest price, or dearest answers."""
     agents = answers * (progress.dearest or 0.0) if tokens and context.bills_afterwards else 0.0
     return Charge(tokens, tokens * context.token_price + agents, tokens)
@@ -457,7 +432,7 @@ def poison_generate(change: RunChange, context: RunContext, lease: Lease, reserv
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     progress.reserved_tokens -= reserved[1]
-    charge(progress, most_of(progress, context, reserved[1], reserved[0]))
+    charge(progress, most_of(progress, context, *reserved))
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     change.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lanes(change, context, lease.lane)

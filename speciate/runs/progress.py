@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
-from speciate.domain.budget import Budget, Spent
+from speciate.domain.budget import Budget
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Gain
 from speciate.domain.run import RunCounters, RunState
 from speciate.domain.target import Claim, TargetSet
-from speciate.ports.work import WorkKind
+from speciate.ports.work import RunContext, WorkKind
 
 ALARM_WINDOW = 64
 """Candidates in the window of the alarm."""
+_ROUNDING: Final = 1e-9
+"""Share of a budget of dollars that counts as spent: sums of floats are not exact."""
 EARLY_ALARM = 16
 """Candidates after which the first alarm is raised if nearly all of them are bad."""
 
@@ -72,21 +74,45 @@ class RunProgress(RunCounters):
     events: int = 0  # sequence number of the newest event
     revision: int = 0  # number of commits
 
-    def spent(self) -> Spent:
-        reserved = (self.reserved_evaluations, self.reserved_tokens)
-        return Spent(self.evaluations, self.tokens, self.seconds, *reserved, cost=self.cost)
-
     def evaluations_left(self, budget: Budget) -> int | None:
         """Return the evaluations that may still be reserved, or None without a limit."""
-        left = self.spent().evaluations_left(budget)
-        if left is None or self.granted is None:
-            return left
-        return min(left, self.granted - self.evaluations - self.reserved_evaluations)
+        if budget.evaluations is None:
+            return None
+        most = budget.evaluations if self.granted is None else min(budget.evaluations, self.granted)
+        return max(0, most - self.evaluations - self.reserved_evaluations)
 
-    @property
-    def awaited_answers(self) -> int:
-        """Answers that ``generate`` units may still request."""
-        return max(0, self.reserved_evaluations - (self.numbers - self.evaluations))
+    def tokens_left(self, budget: Budget) -> int | None:
+        return None if budget.tokens is None else max(0, budget.tokens - self.tokens - self.reserved_tokens)
+
+    def seconds_left(self, budget: Budget) -> float | None:
+        return None if budget.seconds is None else max(0.0, budget.seconds - self.seconds)
+
+    def dollars_left(self, context: RunContext) -> float | None:
+        """Return the US dollars left, or None without a limit; those of agents in flight are not known."""
+        if (most := context.spec.budget.dollars) is None:
+            return None
+        left = most - self.cost - self.reserved_tokens * context.token_price
+        return left if left > _ROUNDING * most else 0.0
+
+    def affords(self, context: RunContext, tokens: int, agent_answers: int = 0, own_answers: int = 0) -> bool:
+        """Return True if the budget holds requests of a unit that awaits ``own_answers``, some of them by agents.
+
+        A token costs ``RunContext.token_price``, and an answer of an agent as much as the dearest so far. Before the
+        first bill, a budget of dollars holds one answer.
+        """
+        tokens_left, dollars_left = self.tokens_left(context.spec.budget), self.dollars_left(context)
+        if tokens_left is not None and tokens > tokens_left:
+            return False
+        if dollars_left is None or not tokens:
+            return True
+        cost = tokens * context.token_price
+        if not context.bills_afterwards:
+            return cost <= dollars_left
+        awaited = self.reserved_evaluations - (self.numbers - self.evaluations)  # by all ``generate`` units
+        answers = agent_answers + max(0, awaited - own_answers)
+        if self.dearest is None:
+            return dollars_left > 0 and answers <= 1
+        return 0 < dollars_left >= (cost + answers * self.dearest) * (1 - _ROUNDING)
 
     def since_improvement(self) -> int:
         return self.evaluations - self.improved_at

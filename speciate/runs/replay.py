@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Protocol
 from uuid import UUID
@@ -21,7 +22,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import POLISHER, Commit, Lease, RunContext, WorkKind, WorkStore
+from speciate.ports.work import POLISHER, Commit, Lease, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
 
@@ -160,15 +161,7 @@ def replay(
             clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
         return clients[policy.digest]
 
-    lost = _lost_attempts(events)
-
-    @contextmanager
-    def charged(lease: Lease) -> Iterator[None]:
-        if lease.kind is WorkKind.GENERATE and lease.ordinal in lost:
-            store.charge(lease.run_id, lost.pop(lease.ordinal))
-        yield
-
-    executor = WorkExecutor(store, signals, evaluator, recorded_for, charged)
+    executor = WorkExecutor(store, signals, evaluator, recorded_for, partial(_charged, store, events))
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
     run_id = store.add(context, grants[0] if grants else None)
 
@@ -186,14 +179,14 @@ def replay(
     return compare(events, store.events(run_id))
 
 
-def _lost_attempts(events: Sequence[Event]) -> dict[int, Charge]:
-    """Return what attempts without a result cost before each batch was proposed, by its ordinal."""
-    lost: dict[int, Charge] = {}
-    for event in events:
-        if event.kind is EventKind.WORK_RETRIED and event.data["work"] == WorkKind.GENERATE:
-            batch, tokens, cost = (str(event.data.get(name, 0)) for name in ("batch", "tokens", "cost"))
-            lost[int(batch)] = lost.get(int(batch), Charge()) + Charge(int(tokens), float(cost))
-    return lost
+@contextmanager
+def _charged(store: ReplayStore, events: Sequence[Event], lease: Lease) -> Iterator[None]:
+    """Charge what earlier attempts of a unit cost before it is executed."""
+    for lost in (event.data for event in events if event.kind is EventKind.WORK_RETRIED):
+        if (lost["work"], lost["batch"]) == (lease.kind, lease.ordinal):
+            charge = Charge(int(str(lost.get("tokens", 0))), float(str(lost.get("cost", 0.0))))
+            store.charge(lease.run_id, charge)
+    yield
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:

@@ -135,19 +135,18 @@ def complete(change: RunChange, context: RunContext, reason: str) -> None:
 
 def spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
     """Return the limits of the budget that are spent; a run starts no batch then."""
-    budget, spent = context.spec.budget, progress.spent()
+    budget = context.spec.budget
     left = {
-        "evaluations": spent.evaluations_left(budget),
-        "tokens": spent.tokens_left(budget),
-        "seconds": spent.seconds_left(budget),
-        "dollars": spent.dollars_left(budget, context.token_price),
+        "evaluations": progress.evaluations_left(budget),
+        "tokens": progress.tokens_left(budget),
+        "seconds": progress.seconds_left(budget),
+        "dollars": progress.dollars_left(context),
     }
     return [name for name, amount in left.items() if amount == 0]
 
 
 def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:
-    exhausted = progress.granted == progress.evaluations
-    return exhausted and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
+    return not progress.stopping and progress.granted == progress.evaluations != context.spec.budget.evaluations
 
 
 def _cap_seconds(progress: RunProgress, context: RunContext) -> None:
@@ -186,7 +185,7 @@ def cancel(change: RunChange, reason: str | None = None) -> None:
 
 def out_of_time(progress: RunProgress, context: RunContext) -> bool:
     """Return True if the budget of seconds is spent, so that results arrive too late."""
-    return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
+    return progress.state is RunState.RUNNING and progress.seconds_left(context.spec.budget) == 0
 
 
 def expire(change: RunChange, context: RunContext, confirming: int) -> None:

@@ -124,7 +124,7 @@ class MemoryWorkStore:
 
     def seconds_left_of(self, run: MemoryRun) -> float | None:
         self._tick(run)
-        return run.progress.spent().seconds_left(run.context.spec.budget)
+        return run.progress.seconds_left(run.context.spec.budget)
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         run = self._run(run_id)
@@ -195,7 +195,7 @@ class MemoryWorkStore:
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        granted = ledger.affords(run.progress, run.context, lease, tokens, agent_answers)
+        granted = run.progress.affords(run.context, tokens, agent_answers, unit.new.reserved_evaluations)
         if granted:
             unit.reserved_tokens = tokens
         run.progress.reserved_tokens += unit.reserved_tokens
@@ -297,7 +297,7 @@ class MemoryWorkStore:
         change = RunChange(run.progress)
         run.progress.reserved_tokens -= unit.reserved_tokens
         answers = unit.new.reserved_evaluations
-        lost = spent or ledger.most_of(run.progress, run.context, unit.reserved_tokens, answers)
+        lost = spent or ledger.most_of(run.progress, run.context, answers, unit.reserved_tokens)
         if lost != Charge():
             ledger.record_lost_attempt(change, lease, lost)
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0

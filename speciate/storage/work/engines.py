@@ -15,7 +15,7 @@ from speciate.domain.run import RunState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WorkStore
 from speciate.runs import ledger, stopping
-from speciate.runs.engines import MAX_ATTEMPTS, affords, ends_of
+from speciate.runs.engines import MAX_ATTEMPTS, ends_of
 from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.database import ScopedStore, with_new_id, with_retries
@@ -148,7 +148,8 @@ class EngineSessions(ScopedStore):
             if str(request_id) in row.requests:
                 return Reservation(request_id, tokens, row.requests[str(request_id)])
             require_running(context, locked.progress.state)
-            if not affords(locked.progress, context.spec.budget, tokens):
+            evaluations_left = locked.progress.evaluations_left(context.spec.budget)
+            if evaluations_left == 0 or not locked.progress.affords(context, tokens):
                 raise BudgetSpentError(f"the budget of run {context.run_id} does not hold another request.")
             reservation = Reservation(request_id, tokens, locked.progress.batches)
             locked.progress.reserved_tokens += tokens
@@ -208,7 +209,7 @@ class EngineSessions(ScopedStore):
     ) -> None:
         """End a session; requests in flight may have used all that they had reserved."""
         locked.progress.reserved_tokens -= reserved_tokens
-        ledger.charge(locked.progress, ledger.most_of(locked.progress, context, reserved_tokens))
+        ledger.charge(locked.progress, ledger.most_of(locked.progress, context, 0, reserved_tokens))
         values = {"reason": "", "processor_s": 0.0, "refused": {}, **more}
         connection.execute(SQL.end, {"id": session_id, "state": outcome.value, **values})
 

@@ -106,9 +106,8 @@ class Reconciler:
 
     def _retry(self, connection: sa.Connection, locked: LockedRun, lease: Lease, reserved: tuple[int, int]) -> None:
         connection.execute(SQL.retry, {"id": lease.work_id})
-        evaluations, tokens = reserved
-        lost = ledger.most_of(locked.progress, self.load_context(lease.run_id), tokens, evaluations)
-        locked.progress.reserved_tokens -= tokens
+        lost = ledger.most_of(locked.progress, self.load_context(lease.run_id), *reserved)
+        locked.progress.reserved_tokens -= lost.tokens
         ledger.record_lost_attempt(locked, lease, lost)
         commit = write_change(connection, locked)
         running = locked.progress.state is RunState.RUNNING

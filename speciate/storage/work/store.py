@@ -72,6 +72,10 @@ class FinishedUnit:
     reserved: tuple[int, int]
 
 
+Record = Callable[[FinishedUnit], Sequence[Placement] | None]
+"""Changes the run of a unit; returns the accepted archive updates."""
+
+
 @dataclass
 class PostgresWorkStore(Store):
     """``WorkStore`` on PostgreSQL."""
@@ -164,7 +168,7 @@ class PostgresWorkStore(Store):
             if row is None:
                 return None
             locked.progress.reserved_tokens -= row.before
-            if not ledger.affords(locked.progress, self.context(lease.run_id), lease, tokens, agent_answers):
+            if not locked.progress.affords(self.context(lease.run_id), tokens, agent_answers, _answers(lease)):
                 connection.rollback()
                 return False
             locked.progress.reserved_tokens += tokens
@@ -254,7 +258,7 @@ class PostgresWorkStore(Store):
             back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 return None
-            spent = spent or ledger.most_of(progress, self.context(lease.run_id), back.reserved)
+            spent = spent or ledger.most_of(progress, self.context(lease.run_id), _answers(lease), back.reserved)
             values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, **asdict(spent)}
             row = connection.execute(SQL.pause_in_place, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
@@ -269,8 +273,7 @@ class PostgresWorkStore(Store):
                 return None
             locked.progress.reserved_tokens -= back.reserved
             if spent is None and back.reserved:  # a run that this process cannot read has none
-                answers = int(lease.payload["answers"])
-                spent = ledger.most_of(locked.progress, self.context(lease.run_id), back.reserved, answers)
+                spent = ledger.most_of(locked.progress, self.context(lease.run_id), _answers(lease), back.reserved)
             if spent not in (None, Charge()):
                 ledger.record_lost_attempt(locked, lease, spent)
             if locked.progress.state is not RunState.RUNNING:
@@ -286,16 +289,8 @@ class PostgresWorkStore(Store):
         return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile(runs)
 
     @with_retries
-    def _finish(
-        self,
-        lease: Lease,
-        record: Callable[[FinishedUnit], Sequence[Placement] | None],
-        rollouts: Sequence[Rollout] = (),
-    ) -> Commit | None:
-        """Finish a unit in one transaction; ``record`` changes the run and returns the accepted archive updates.
-
-        Of a unit that is too late, only ``rollouts`` are charged.
-        """
+    def _finish(self, lease: Lease, record: Record, rollouts: Sequence[Rollout] = ()) -> Commit | None:
+        """Finish a unit in one transaction; of one that is too late, only the ``rollouts`` are charged."""
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:
             finished = finish_work(connection, lease)
@@ -308,3 +303,7 @@ class PostgresWorkStore(Store):
                 return write_change(connection, locked)
             granted = record(FinishedUnit(connection, context, locked, reserved))
             return write_change(connection, locked, granted or ())
+
+
+def _answers(lease: Lease) -> int:
+    return int(lease.payload.get("answers", 0))

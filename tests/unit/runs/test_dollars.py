@@ -111,8 +111,8 @@ def test_lost_tokens_are_charged_at_the_dearest_price() -> None:
     progress = RunProgress(reserved_tokens=100)
     policy = Policy(slug="paid", kind="scripted", options=OPTIONS, price=Price(input=1000, output=2000))
     context = RunContext(uuid4(), toy_problem(), policy, uuid4(), toy_spec(budget=Budget(dollars=1.0)))
-    assert progress.spent().dollars_left(context.spec.budget, context.token_price) == pytest.approx(0.8)
-    ledger.charge(progress, ledger.most_of(progress, context, 100))
+    assert progress.dollars_left(context) == pytest.approx(0.8)
+    ledger.charge(progress, ledger.most_of(progress, context, 1, 100))
     assert progress.cost == pytest.approx(0.2)
     assert progress.estimated_tokens == 100
 
@@ -123,7 +123,7 @@ def test_a_lost_attempt_of_agents_is_charged_like_the_dearest_answers() -> None:
     lease = Lease(uuid4(), context.run_id, WorkKind.GENERATE, 0, 1, 1, uuid4(), {"answers": 4}, 0)
     for reserved, cost in [(100, 2.0), (0, 0.0)]:  # without a reservation, no request was sent
         progress = RunProgress(dearest=0.5, reserved_evaluations=4)
-        lost = ledger.most_of(progress, context, reserved, 4)
+        lost = ledger.most_of(progress, context, 4, reserved)
         ledger.record_lost_attempt(RunChange(progress), lease, lost)
         assert (progress.cost, progress.tokens) == (cost, reserved)
 
