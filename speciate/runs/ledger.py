@@ -113,8 +113,7 @@ def record_proposals(
     progress, (evaluations, tokens) = change.progress, reserved
     lanes = open_lanes(context, progress)
     progress.live -= 1
-    progress.reserved_tokens -= tokens
-    _charge_rollouts(progress, context, batch.rollouts)
+    settle(progress, context, tokens, batch.rollouts)
     proposals = _numbered_trials(progress, batch.proposals[:evaluations])
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
@@ -147,14 +146,10 @@ def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Seque
             progress.dearest = max(progress.dearest or 0.0, cost)
 
 
-def record_model_answers(
-    change: RunChange, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout], lost: Charge
-) -> None:
-    """Record answers of no batch, which an engine received or which came too late, and the cost of lost attempts."""
-    progress = change.progress
+def settle(progress: RunProgress, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout]) -> None:
+    """Charge answers of no batch in place of their reservation: an engine received them, or they came too late."""
     progress.reserved_tokens -= reserved_tokens
     _charge_rollouts(progress, context, rollouts)
-    charge(progress, lost)
 
 
 def _numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:

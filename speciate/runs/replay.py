@@ -6,6 +6,7 @@ recorded ones. The report holds the first difference, which shows a change or a 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import Protocol
 from uuid import UUID
+
+from pydantic import JsonValue
 
 from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
@@ -203,18 +206,9 @@ def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayRepor
     return ReplayReport(len(left), None)
 
 
-def _comparable(value: object) -> object:
-    """Return a JSON value with huge integers as floats, since PostgreSQL stores -1e30 as an integer."""
-    match value:
-        case bool():
-            return value
-        case int() if abs(value) > 1 << 53:
-            return float(value)
-        case list() | tuple():
-            return [_comparable(item) for item in value]
-        case Mapping():
-            return {key: _comparable(item) for key, item in value.items()}
-    return value
+def _comparable(data: Mapping[str, JsonValue]) -> object:
+    """Return JSON values with integers as floats, since PostgreSQL stores -1e30 as an integer."""
+    return json.loads(json.dumps(data), parse_int=float)
 
 
 def _check(context: RunContext, events: Sequence[Event]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
@@ -30,12 +31,13 @@ def afford(
                 remedy="Set a budget of evaluations or seconds.",
             )
         agent_answers = sum(plan.request.n for plan in planned if plan.policy.bills_afterwards)
-        granted = work.reserve_tokens(lease, ceiling, agent_answers)
+        reserve = partial(work.reserve_tokens, lease, agent_answers=agent_answers)
+        granted = reserve(ceiling)
         if granted is None:
             return None
         if granted:
-            reserve = _Reservation(lease, work, ceiling, agent_answers).extend
-            return [replace(plan, request=replace(plan.request, reserve=reserve)) for plan in planned]
+            extend = _Reservation(reserve, ceiling).extend
+            return [replace(plan, request=replace(plan.request, reserve=extend)) for plan in planned]
         *head, last = planned
         smaller = replace(last, request=replace(last.request, n=last.request.n // 2))
         planned = [*head, smaller] if smaller.request.n else head
@@ -45,14 +47,13 @@ def afford(
 class _Reservation:
     """The tokens that a unit has reserved. Attempts after the first extend it, from the threads of a client."""
 
-    def __init__(self, lease: Lease, work: WorkStore, tokens: int, agent_answers: int) -> None:
-        self._lease, self._work, self._tokens, self._agent_answers = lease, work, tokens, agent_answers
-        self._lock = threading.Lock()
+    def __init__(self, reserve: Callable[[int], bool | None], tokens: int) -> None:
+        self._reserve, self._tokens, self._lock = reserve, tokens, threading.Lock()
 
     def extend(self, tokens: int) -> bool:
         """Reserve further tokens; False if the budget does not hold them or the lease is lost."""
         with self._lock:
-            granted = bool(self._work.reserve_tokens(self._lease, self._tokens + tokens, self._agent_answers))
+            granted = bool(self._reserve(self._tokens + tokens))
             self._tokens += tokens if granted else 0
             return granted
 

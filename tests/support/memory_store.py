@@ -359,7 +359,7 @@ class MemoryWorkStore:
         unit.state, unit.token = "done", None
         change = RunChange(run.progress)
         if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(run.progress, run.context):
-            ledger.record_model_answers(change, run.context, unit.reserved_tokens, rollouts, Charge())
+            ledger.settle(run.progress, run.context, unit.reserved_tokens, rollouts)
             stopping.expire(change, run.context, open_confirmations(run))
             return self._write(run, change)
         granted = body(run, change, (unit.new.reserved_evaluations, unit.reserved_tokens))

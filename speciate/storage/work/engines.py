@@ -167,7 +167,8 @@ class EngineSessions(ScopedStore):
             locked = lock_progress(connection, context.run_id)
             if not connection.execute(SQL.book, {"id": session_id, **asdict(reservation)}).rowcount:
                 return None  # it is booked, or the session has ended, which charged the reservation
-            ledger.record_model_answers(locked, context, reservation.tokens, rollouts, lost)
+            ledger.settle(locked.progress, context, reservation.tokens, rollouts)
+            ledger.charge(locked.progress, lost)
             batch = [*enumerate(rollouts)]
             insert_rollouts(connection, context, reservation.request_id, reservation.ordinal, batch)
             return write_change(connection, locked)

@@ -298,7 +298,7 @@ class PostgresWorkStore(Store):
                 return None
             locked, reserved = finished
             if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):
-                ledger.record_model_answers(locked, context, reserved[1], rollouts, Charge())
+                ledger.settle(locked.progress, context, reserved[1], rollouts)
                 stopping.expire(locked, context, open_confirmations(connection, lease.run_id))
                 return write_change(connection, locked)
             granted = record(FinishedUnit(connection, context, locked, reserved))
