@@ -152,6 +152,12 @@ def settle(progress: RunProgress, context: RunContext, reserved_tokens: int, rol
     _charge_rollouts(progress, context, rollouts)
 
 
+def charge_of(context: RunContext, rollouts: Sequence[Rollout]) -> Charge:
+    settled = RunProgress()
+    _charge_rollouts(settled, context, rollouts)
+    return Charge(settled.tokens, settled.cost, settled.estimated_tokens)
+
+
 def _numbered_trials(progress: RunProgress, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Return the proposals; each that evaluates a program again has the next shared seed of that program."""
     numbered = []

@@ -207,7 +207,7 @@ def _end(change: RunChange, state: RunState, kind: EventKind, reason: str | None
     progress, change.cancel_rest = change.progress, True
     progress.state, progress.reason = state, reason
     progress.live = 0
-    # Tokens of open requests stay reserved: their real use remains unknown, and quotas must count it.
+    # Tokens of open requests stay reserved until their answers arrive: quotas must count them.
     progress.reserved_evaluations = 0
     change.event(kind, reason=reason, evaluations=progress.evaluations)
 

@@ -293,6 +293,8 @@ class MemoryWorkStore:
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
+            if spent is not None:
+                self._charge_cancelled(run, unit, lease, spent)
             return None
         change = RunChange(run.progress)
         run.progress.reserved_tokens -= unit.reserved_tokens
@@ -354,6 +356,7 @@ class MemoryWorkStore:
     ) -> Commit | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
+            self._charge_cancelled(run, unit, lease, ledger.charge_of(run.context, rollouts))
             return None
         self._tick(run)
         unit.state, unit.token = "done", None
@@ -364,6 +367,12 @@ class MemoryWorkStore:
             return self._write(run, change)
         granted = body(run, change, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, change), placements=tuple(granted or ()))
+
+    def _charge_cancelled(self, run: MemoryRun, unit: MemoryUnit, lease: Lease, spent: Charge) -> None:
+        if unit.state == "cancelled" and unit.token == lease.token:
+            unit.token = None
+            run.progress.reserved_tokens -= unit.reserved_tokens
+            ledger.charge(run.progress, spent)
 
     def _refill_target(self, run: MemoryRun, number: int, target: int) -> None:
         prefix = f"{TARGET}{run.context.problem.targets[target].name}/"
@@ -426,7 +435,7 @@ class MemoryWorkStore:
             for unit in run.units.values():
                 spared = change.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
                 if unit.state in {"ready", "leased", "parked"} and not spared:
-                    unit.state, unit.token = "cancelled", None
+                    unit.state = "cancelled"  # with its token, by which it is charged
         refs = tuple(WorkRef(uuid7(), new.kind) for new in change.works)
         run.units |= {ref.id: MemoryUnit(new) for ref, new in zip(refs, change.works, strict=True)}
         for claim in change.claims:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
+import pytest
+
 from speciate.domain.budget import Budget
 from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind
@@ -380,6 +382,14 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (0, 90)
 
+    def test_an_attempt_that_fails_after_the_end_is_charged(self) -> None:
+        lease = self._claim(self._only(self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))))
+        assert self.harness.work.reserve_tokens(lease, 90) is True
+        self.harness.cancel(lease.run_id)
+        assert self.harness.work.release(lease, "interrupted", spent=Charge(7, 0.5, 3)) is None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.tokens, progress.cost, progress.reserved_tokens) == (7, 0.5, 0)
+
     def test_a_reason_may_contain_any_characters(self) -> None:
         lease = self._claim(self._only(self._begin()))
         assert self.harness.work.release(lease, "bad\x00text \ud800") is not None
@@ -392,13 +402,17 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
 
-    def test_answers_that_come_too_late_are_charged(self) -> None:
+    @pytest.mark.parametrize("ended", [False, True])
+    def test_answers_that_come_too_late_are_charged_once(self, *, ended: bool) -> None:
         budget = Budget(seconds=1.0, tokens=100)
         lease = self._claim(self._only(self._evaluate(self._only(self._begin(toy_spec(budget=budget))))))
         assert self.harness.work.reserve_tokens(lease, 90)
         self.harness.pass_time(1.5)
+        if ended:
+            self.harness.work.reconcile()
         rollout = replace(toy_rollout(35), cost=0.5)
-        self.harness.work.commit_proposals(lease, ProposedBatch((rollout,), toy_proposals("x = 2\ny = 9\n")))
+        for _ in range(2):
+            self.harness.work.commit_proposals(lease, ProposedBatch((rollout,), toy_proposals("x = 2\ny = 9\n")))
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.live, progress.numbers) == (RunState.COMPLETED, 0, 1)
         assert (progress.tokens, progress.cost, progress.reserved_tokens) == (35, 0.5, 0)

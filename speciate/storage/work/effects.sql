@@ -1,5 +1,6 @@
 -- cancel_rest: Cancel the unfinished work of a run, or all of it but confirmations.
-UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason, payload = '{}'::jsonb
+-- They keep the token of their lease, by which the cost of an answer that is on its way is charged.
+UPDATE work SET state = 'cancelled', reason = :reason, payload = '{}'::jsonb
 WHERE run_id = :run_id AND state IN ('ready', 'leased', 'parked') AND NOT (:spare AND kind = 'confirm')
 
 -- write: Insert work and events, and save the progress, in one statement: a round trip costs as much as the write.

@@ -270,6 +270,8 @@ class PostgresWorkStore(Store):
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
             back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
+                if spent is not None:
+                    self._charge_cancelled(connection, lease, spent)
                 return None
             locked.progress.reserved_tokens -= back.reserved
             if spent is None and back.reserved:  # a run that this process cannot read has none
@@ -284,6 +286,10 @@ class PostgresWorkStore(Store):
             stopping.pause(locked, reason, fault=True)
             return write_change(connection, locked)
 
+    def _charge_cancelled(self, connection: sa.Connection, lease: Lease, spent: Charge) -> None:
+        keys = {"id": lease.work_id, "token": lease.token}
+        connection.execute(SQL.charge_cancelled, {**keys, **asdict(spent)})
+
     def reconcile(self, runs: Sequence[UUID] | None = None) -> ReconcileReport:
         """Reconcile all runs, or those given."""
         return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile(runs)
@@ -295,6 +301,8 @@ class PostgresWorkStore(Store):
         with self._engine.begin() as connection:
             finished = finish_work(connection, lease)
             if finished is None:
+                if rollouts:
+                    self._charge_cancelled(connection, lease, ledger.charge_of(context, rollouts))
                 return None
             locked, reserved = finished
             if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):

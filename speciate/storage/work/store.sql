@@ -31,6 +31,14 @@ UPDATE run_progress SET seconds = {running_seconds}, running_since = NULL, revis
   estimated_tokens = estimated_tokens + :estimated
 WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events
 
+-- charge_cancelled: Charge a unit that was cancelled meanwhile, once, in place of what it had reserved.
+WITH unit AS (
+  UPDATE work SET lease_token = NULL WHERE id = :id AND lease_token = :token AND state = 'cancelled'
+  RETURNING run_id, reserved_tokens)
+UPDATE run_progress p SET tokens = p.tokens + :tokens, cost = p.cost + :cost, revision = p.revision + 1,
+  estimated_tokens = p.estimated_tokens + :estimated, reserved_tokens = p.reserved_tokens - unit.reserved_tokens
+FROM unit WHERE p.run_id = unit.run_id
+
 -- reserve: Reserve tokens for a unit.
 UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'
 RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS before
