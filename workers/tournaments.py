@@ -56,8 +56,7 @@ class TournamentController:
         if _advance(stores, record, active) or not active or not all(_is_stuck(record, run) for run in active):
             store.complete(declared_id)
         else:
-            reason = f"{len(active)} of its runs are paused, the first one for: {active[0].reason}"
-            store.move(declared_id, DeclarationState.PAUSED, f"no progress: {reason}", fault=True)
+            store.move(declared_id, DeclarationState.PAUSED, f"no progress: {_obstacle(record, active)}", fault=True)
 
     def _decided_after(self, store: TournamentStore, record: TournamentRecord) -> int | None:
         """Return the number of problems after which the e-process decided every comparison, if it has.
@@ -80,6 +79,17 @@ def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
     return run.state is RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
 
 
+def _obstacle(record: TournamentRecord, active: Sequence[ActiveRun]) -> str | None:
+    """Return why some runs do not go on; None if all do."""
+    if stuck := [run for run in active if _is_stuck(record, run)]:
+        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason}"
+    engines = {run.run_id: record.declaration.entrant(run.entrant).engine for run in active}
+    busy = {engines[run.run_id] for run in active if not run.waits or run.held}
+    idle = dict.fromkeys(engine for engine in engines.values() if engine and engine not in busy)
+    wanted = [f"engine {name!r} (speciate engines run {name})" for name in idle]
+    return f"waits for {' and '.join(wanted)}" if wanted else None
+
+
 def _advance(stores: Stores, record: TournamentRecord, active: Sequence[ActiveRun]) -> bool:
     """Start the next runs of the plan; return True if one was started or has to wait for the quota."""
     waiting = Counter(run.entrant for run in active if run.waits)
@@ -89,7 +99,7 @@ def _advance(stores: Stores, record: TournamentRecord, active: Sequence[ActiveRu
     startable = free if allowed is None else min(free, allowed)
     started = _start_next(stores, record, startable, full)
     waits = startable < free and bool(stores.tournaments.next(record.id, 1, full))
-    stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else None)
+    stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else _obstacle(record, active))
     return waits or started > 0
 
 

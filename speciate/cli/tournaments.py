@@ -24,8 +24,10 @@ from speciate.cli.lifecycle import (
     state_of,
 )
 from speciate.cli.model_options import add_options
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import SearchOptions
+from speciate.domain.suggestions import did_you_mean
 from speciate.domain.tournament import Tournament
 from speciate.domain.validation import validation_message
 
@@ -131,7 +133,16 @@ def create(
         confirm(f"{why}. Start anyway?", yes=yes)
     created = service.tournaments.create(declaration)
     output.exit_with_json(created)
+    if created.ended or created.state is not DeclarationState.RUNNING:
+        output.print_line(f"{created.slug} exists already: {state_of(created)}")
+        return
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
+    for engine in dict.fromkeys(each.engine for each in created.declaration.entrants if each.engine):
+        from speciate.engines.installation import BUNDLED
+
+        question = "" if engine in BUNDLED else did_you_mean(engine, BUNDLED) or ""
+        output.print_note(f"It waits for engine {engine!r}. {question}".rstrip())
+        output.print_note(f"Start it with: speciate engines run {engine}")
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
 

@@ -100,8 +100,12 @@ class Tournament(Declaration):
         entrants = values.get("entrants") if isinstance(values, dict) else None
         if not isinstance(entrants, list | tuple) or not all(isinstance(each, dict) for each in entrants):
             return values
-        own = {str(each.get("name")): {**each, **_ALONE} for each in entrants}
-        copied = ({**own.get(str(each.get("duplicate_of")), {}), **each} for each in entrants)
+        own = {str(each.get("name")): {**each, **_ALONE} for each in entrants if not each.get("duplicate_of")}
+        unknown = {"policy": "unknown"}  # so that the error is about the name
+        copied = (
+            {**own.get(str(each["duplicate_of"]), unknown), **each} if each.get("duplicate_of") else each
+            for each in entrants
+        )
         return {**values, "entrants": [*copied]}
 
     @model_validator(mode="after")
@@ -287,8 +291,10 @@ class Schedule(Value):
             ConflictError: A problem or seed is already scheduled, seeds would change earlier bets of the e-process, or
                 there are too many runs.
         """
-        if repeated := [*({*more.problems} & {*self.problems}), *({*more.seeds} & {*self.seeds})]:
-            raise ConflictError(f"tournament {self.declared.slug!r} already has {repeated[0]!r}.")
+        repeated = [f"problem {name!r}" for name in more.problems if name in self.problems]
+        repeated += [f"seed {seed}" for seed in more.seeds if seed in self.seeds]
+        if repeated:
+            raise ConflictError(f"tournament {self.declared.slug!r} already has {repeated[0]}.")
         if len({*more.problems}) < len(more.problems) or len({*more.seeds}) < len(more.seeds):
             raise ConflictError("the extension repeats a problem or seed.", remedy="Name each once.")
         if more.seeds and self.declared.stopping is StoppingRule.E_PROCESS:

@@ -85,6 +85,8 @@ class Relay:
         """Requests that the engine is to send at a time."""
         self.spent_at: float | None = None
         """Monotonic time since which no evaluation is left, or requests are refused for the budget."""
+        self.asked = False
+        """True once a request has come."""
         self.conflict = threading.Event()
         """Set if the service refuses a request for the state of the session or the run."""
         self._refusing = False
@@ -123,6 +125,7 @@ class Relay:
 
     def answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and JSON of the response to a request; a path without a body lists the model."""
+        self.asked = True
         routes = {"/evaluate": self._evaluate, "/v1/chat/completions": self._complete, "/v1/models": self._models}
         route = routes.get(path.partition("?")[0].removeprefix(self._root)) if path.startswith(self._root) else None
         if not self._places.acquire(blocking=False):

@@ -14,7 +14,7 @@ from typing import Final
 
 from speciate.client import Client
 from speciate.client.evaluation_worker import retried
-from speciate.domain.errors import ConflictError, UnavailableError
+from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.engines.installation import Engine
 from speciate.engines.launch import run_engine
 from speciate.engines.relay import GRACE_S, Relay
@@ -46,9 +46,16 @@ class EngineRunner:
     report: Report = lambda *_: None
     """Receives what became of each session."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _sound: set[str] = field(default_factory=set, init=False)
+    """Engines that have sent a request."""
 
     def run_until_idle(self) -> None:
-        """Run engines; raises a ``SpeciateError`` if the service refuses the requests of this runner."""
+        """Run engines.
+
+        Raises:
+            SpeciateError: The service refuses the requests of this runner; or an engine that has sent no request fails
+                before it sends one, which gives its run back.
+        """
         with ThreadPoolExecutor(self.slots, thread_name_prefix="engine") as pool:
             slots = [pool.submit(self._serve) for _ in range(self.slots)]
             wait(slots, return_when=FIRST_EXCEPTION)
@@ -88,13 +95,17 @@ class EngineRunner:
 
         with Relay(self.client.engines, session) as relay:
             ended, tail = run_engine(self.engines[session.engine], session, folder, relay, self.limit_s, must_end)
+        if relay.asked:
+            self._sound.add(session.engine)
+        broken = bool(ended.status) and not relay.spent_at and session.engine not in self._sound
         if relay.overdue:
             outcome, reason = EngineOutcome.FINISHED, f"It was ended {GRACE_S:g} s after its budget was spent."
         elif ended.status == 0 or (ended.status and relay.spent_at):
             outcome, reason = EngineOutcome.FINISHED, ""
         elif ended.status:
             said = tail.rpartition("\n")[2] or "no output"  # of a traceback, the error; all of it is in output.log
-            outcome, reason = EngineOutcome.FAILED, f"It ended with exit code {ended.status}: {said}"
+            outcome = EngineOutcome.RELEASED if broken else EngineOutcome.FAILED
+            reason = f"It ended with exit code {ended.status}: {said}"
         elif lost or self.stopping.is_set():
             outcome, reason = EngineOutcome.RELEASED, (*lost, "Its runner was stopped.")[0]
         else:
@@ -103,6 +114,11 @@ class EngineRunner:
         with suppress(ConflictError):  # the run was deleted meanwhile
             retried(lambda: end(session.id, outcome, reason), self.stopping)
         self.report(session, outcome, reason)
+        if broken:
+            message = (
+                f"engine {session.engine!r} failed before its first request, and its run was given back: {reason}."
+            )
+            raise SpeciateError(message, remedy=f"Mend its command or options. All it printed: {folder}/output.log")
 
     def _renew(self, session: EngineSession, relay: Relay) -> list[str]:
         """Renew the lease; return why the engine must stop, if it must."""

@@ -12,7 +12,7 @@ from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
-from speciate.domain.run import RunSpec
+from speciate.domain.run import EngineOptions, RunSpec
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
 from speciate.schema.policies import Ensembles, PolicyVersion, RunPolicies, WeightedPolicyVersion
@@ -74,6 +74,12 @@ def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
 def _check_engine(policies: RunPolicies, spec: RunSpec) -> None:
     """The policy of an engine is the model that it asks: one that answers any prompt in words."""
     version, policy = policies.policy, policies.policy.definition
+    if spec.strategy_options or spec.strategy not in {
+        t.model_fields["strategy"].default for t in (RunSpec, EngineOptions)
+    }:
+        raise InvalidInputError(
+            f"engine {spec.engine} proposes all candidates: expected no strategy besides, here {spec.strategy!r}."
+        )
     if policies.mutator is not None or policies.ensembles:
         raise InvalidInputError(
             f"engine {spec.engine}: expected one policy, the model that it asks.", remedy="Leave the others out."

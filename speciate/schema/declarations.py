@@ -72,7 +72,7 @@ class TournamentRun(Record):
     strategy: str
     run_id: UUID | None
     state: str
-    """``planned``, ``under way``, ``completed``, ``failed`` or ``cancelled``."""
+    """``planned``, ``started``, ``completed``, ``failed`` or ``cancelled``."""
     reason: str | None
     reached: bool | None = None
     """True if a confirmed candidate reached the target."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -9,6 +10,9 @@ from pathlib import Path
 
 RUN = json.loads(Path(os.environ["SPECIATE_ENGINE_RUN"]).read_text(encoding="utf-8"))
 """Values of the run: see ``speciate.engines.launch.run_engine``."""
+_OPTIONS = ["concurrency", *(["best"] if RUN["engine"] == "sequential-sampling" else [])]
+if unknown := sorted(RUN["engine_options"].keys() - _OPTIONS):
+    sys.exit(f"unknown engine option {unknown[0]!r}: expected {' or '.join(_OPTIONS)}")
 EVALUATIONS = RUN["evaluations"] or 10**6
 _LONGEST_DELAY_S = 64
 MODEL, MODEL_URL = os.environ["SPECIATE_MODEL"], os.environ["SPECIATE_MODEL_URL"]

@@ -146,7 +146,7 @@ def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str |
             "policy": policy,
             "mutator": mutator,
             "strategy": strategy,
-            "state": row.state or ("planned" if row.run_id is None else "under way"),
+            "state": row.state or ("planned" if row.run_id is None else "started"),
             **{name: None if math.isnan(value) else value for name, value in numbers.items()},
         }
     )

@@ -33,6 +33,7 @@ class ActiveRun:
     state: RunState
     reason: str | None
     waits: bool  # true if it waits for proposals from outside the service
+    held: bool  # true if an engine runs on it
 
 
 @dataclass(kw_only=True)
@@ -100,7 +101,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
     def active_runs(self, tournament_id: UUID) -> tuple[ActiveRun, ...]:
         """Return the started runs that have not ended."""
         rows = self._rows(self.sql.active_runs, {"id": tournament_id})
-        return tuple(ActiveRun(row.run_id, row.entrant, RunState(row.state), row.reason, row.waits) for row in rows)
+        return tuple(ActiveRun(**{**row._asdict(), "state": RunState(row.state)}) for row in rows)
 
     def next(self, tournament_id: UUID, limit: int, without: Sequence[str] = ()) -> tuple[tuple[int, PlannedRun], ...]:
         """Return the next runs of the plan to start, ``without`` those of some entrants, with their positions."""

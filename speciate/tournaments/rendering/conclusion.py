@@ -149,7 +149,7 @@ def _undecided(report: Report) -> str:
         scores = sorted(((score, name) for score, name in measured if score is not None), reverse=True)
         counts = f"mean best score on {problems} problems: {_listed([f'{name} {score:.3g}' for score, name in scores])}"
     if design.pending:
-        reason = f"{design.ended:,} of {design.planned:,} runs have ended"
+        reason = f"{design.planned - design.pending:,} of {design.planned:,} runs have ended"
     elif any(each.verdict is Verdict.EXPLORATORY for each in comparisons):
         reason = "the tournament was extended after runs had ended, so its p-values are not valid"
     elif not (reason := design.declared.too_few(problems)):

@@ -211,7 +211,7 @@ for path in (os.environ["SPECIATE_ENGINE_RUN"], run["initial"]):
         continue
     raise SystemExit("changed")
 """,
-    "crashes": "raise RuntimeError('broken engine')",
+    "crashes": "send({'program': 'x = 1'})\nraise RuntimeError('broken engine')",
     "runs too long": "time.sleep(600)",
 }
 OUTCOMES = {

@@ -51,7 +51,7 @@ def _serve_set(service: FakeService, name: str, problems: int) -> None:
 
 
 def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) -> None:
-    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    service.on("POST", "/v1/tournaments", say(_record(ended=0), 202))
     _serve_set(service, "mazes", 5)
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     refused = cli("tournaments", "create", "mine", *args)
@@ -72,8 +72,27 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
 
 
+def test_a_repeated_declaration_says_what_became_of_it(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+    service.on("POST", "/v1/tournaments", say(_record(state="paused", reason="the endpoint moves"), 202))
+    (tmp_path / "t.json").write_text("{}")
+    outcome = cli("tournaments", "create", "--file", tmp_path / "t.json")
+    assert (outcome.code, outcome.lines) == (ExitCode.OK, ["synthetic exists already: paused: the endpoint moves"])
+
+
+def test_an_engine_may_have_any_name_and_a_near_one_is_asked_for(
+    cli: Cli, service: FakeService, tmp_path: Path
+) -> None:
+    entrants = [{"name": name, "policy": "q", "engine": name} for name in ("mine", "opnevolve")]
+    declared = schedule_of(7, 2, 2, entrants=entrants, baseline="mine").declared
+    service.on("POST", "/v1/tournaments", say(_record(declared, ended=0), 202))
+    (tmp_path / "t.json").write_text("{}")
+    said = cli("tournaments", "create", "--file", tmp_path / "t.json").err
+    assert "It waits for engine 'mine'.\nStart it with: speciate engines run mine\n" in said
+    assert "It waits for engine 'opnevolve'. Did you mean 'openevolve'" in said
+
+
 def test_best_of_n_has_no_evolved_group(cli: Cli, service: FakeService) -> None:
-    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    service.on("POST", "/v1/tournaments", say(_record(ended=0), 202))
     args = [
         "tournaments",
         "create",
@@ -100,7 +119,7 @@ def test_best_of_n_has_no_evolved_group(cli: Cli, service: FakeService) -> None:
 
 def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeService) -> None:
     declared = methods_of(3, 3).declared
-    service.on("POST", "/v1/tournaments", say(_record(declared), 202))
+    service.on("POST", "/v1/tournaments", say(_record(declared, ended=0), 202))
     _serve_set(service, "mazes", 5)
     runs = ["--method", "grpo=g-a,g-b", "--method", "vpo=v-a:3, v-b:4"]
     refused = cli("tournaments", "create", "mine", "--set", "mazes", "-b", 90, *runs)
@@ -141,7 +160,7 @@ def test_invalid_methods_are_rejected(cli: Cli, service: FakeService, given: lis
 
 
 def test_declaration_from_a_file(cli: Cli, service: FakeService, tmp_path: Path) -> None:
-    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    service.on("POST", "/v1/tournaments", say(_record(ended=0), 202))
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\nseeds = [1]\n')
     assert cli("tournaments", "create", "--file", declared).code == ExitCode.OK

@@ -64,8 +64,10 @@ def test_extension_appends_and_rejects_repetitions() -> None:
     more = Extension(problems=("s",), seeds=(9,), reason="power")
     schedule = Schedule.of(_declared(), [more])
     assert (schedule.problems, schedule.seeds) == (("p", "q", "r", "s"), (5, 6, 9))
-    with pytest.raises(ConflictError, match="already has 's'"):
+    with pytest.raises(ConflictError, match="already has problem 's'"):
         schedule.extended(Extension(problems=("s",), reason="again"))
+    with pytest.raises(ConflictError, match="already has seed 5"):
+        schedule.extended(Extension(seeds=(5,), reason="again"))
     with pytest.raises(ConflictError, match="repeats"):
         schedule.extended(Extension(problems=("u", "u"), reason="again"))
     with pytest.raises(ConflictError, match="bets"):
@@ -206,9 +208,9 @@ def test_duplicate_copies_its_entrant_and_runs_with_seeds_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"duplicate_of": "z"}, "Field required"),
+        ({"duplicate_of": "z"}, "expected an entrant that is no duplicate"),
         ({"duplicate_of": "z", "policy": "y"}, "expected an entrant that is no duplicate"),
-        ({"duplicate_of": "n"}, "Field required"),
+        ({"duplicate_of": "n"}, "expected an entrant that is no duplicate"),
         ({"duplicate_of": "b", "batch": 2}, "differs from it"),
         ({"duplicate_of": "b", "against": "a"}, "compared with it alone"),
     ],

@@ -1,0 +1,72 @@
+"""What becomes of a run whose engine fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.domain.errors import SpeciateError
+from speciate.engines.check import ToyService, toy_session
+from speciate.engines.installation import Engine, from_command, installed
+from speciate.engines.runner import EngineRunner
+from speciate.schema.engines import EngineSession
+
+ASK = """
+import os, urllib.request
+urllib.request.urlopen(os.environ["SPECIATE_MODEL_URL"] + "/models")
+"""
+
+
+class OneRun(ToyService):
+    """A service whose only run is offered until it has ended."""
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.session = toy_session(name, self).model_copy(update={"engine_options": options})
+        self.ends: list[tuple[str, str]] = []
+
+    def acquire(self, **_: object) -> EngineSession | None:
+        return None if self.ends else self.session
+
+    def end(self, _: UUID, outcome: str, reason: str, **__: object) -> None:
+        self.ends.append((outcome, reason))
+
+
+def run(service: OneRun, engine: Engine, folder: Path) -> None:
+    runner = EngineRunner(SimpleNamespace(engines=service), {service.session.engine: engine}, folder, idle_s=0)  # type: ignore[arg-type]
+    runner.run_until_idle()
+
+
+def mine(tmp_path: Path, source: str) -> Engine:
+    script = tmp_path / "engine.py"
+    script.write_text(source)
+    return from_command(f"{sys.executable} {script}")
+
+
+def test_an_engine_that_cannot_begin_stops_the_runner_and_gives_the_run_back(tmp_path: Path) -> None:
+    service = OneRun("mine", {})
+    with pytest.raises(SpeciateError, match="'mine' failed before its first request, and its run was given back"):
+        run(service, mine(tmp_path, "def broken("), tmp_path)
+    ((outcome, reason),) = service.ends
+    assert (outcome, "SyntaxError" in reason) == ("released", True)
+
+
+def test_an_engine_that_fails_later_has_failed(tmp_path: Path) -> None:
+    service = OneRun("mine", {})
+    run(service, mine(tmp_path, f"{ASK}\nraise SystemExit('no more')"), tmp_path)
+    assert service.ends == [("failed", "It ended with exit code 1: no more")]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("sequential-sampling", "concurrency or best"), ("independent-sampling", "concurrency")]
+)
+def test_a_bundled_engine_refuses_unknown_options(tmp_path: Path, name: str, known: str) -> None:
+    engine = installed(name, tmp_path)
+    assert engine is not None
+    with pytest.raises(SpeciateError, match=f"unknown engine option 'bests': expected {known}\\."):
+        run(OneRun(name, {"bests": 3}), engine, tmp_path)
