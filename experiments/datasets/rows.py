@@ -95,6 +95,9 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
             if row.values is not values:
                 raise row.refusal("", f"expected an object, got {_kind(values)}")
             yield row
+    except json.JSONDecodeError as error:
+        field_error = FieldError(f"no JSON: {error.msg}", file=path.name, line=error.lineno, column=error.colno)
+        raise InvalidInputError(f"{field_error}.", field_errors=(field_error,)) from None
     except (ValueError, OSError) as error:
         field_error = FieldError(f"after row {number}: {error}" if number else str(error), file=path.name)
         raise InvalidInputError(f"{field_error}.", field_errors=(field_error,)) from None
@@ -117,8 +120,9 @@ def _lines(path: Path) -> Iterator[tuple[int, object]]:
             if line.strip():
                 try:
                     yield number, strict_json(line)
-                except ValueError as error:
-                    raise ValueError(f"line {number} is not JSON: {error}") from None
+                except json.JSONDecodeError as error:
+                    error.lineno = number
+                    raise
 
 
 def _list(path: Path) -> Iterator[tuple[int, object]]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _json_wanted: ContextVar[bool] = ContextVar("json", default=False)
 
+LEARNING_WAITS: Final = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
 PLAIN_WIDTH: Final = 1000
 """Width of output that is not a terminal: wide enough never to wrap or truncate."""
 
@@ -287,8 +288,7 @@ def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tupl
     """Return the fields of what a run or a campaign has learned; empty if it does not learn."""
     if learning is None:
         return []
-    waits = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
-    state = learning.ended or ("" if over else waits if learning.busy else "collects groups")
+    state = learning.ended or ("" if over else LEARNING_WAITS if learning.busy else "collects groups")
     steps = pluralize(learning.taken, "step")
     if learning.campaign is not None and learning.taken < learning.step:
         steps += f" of {learning.step:,} of campaign {learning.campaign}"

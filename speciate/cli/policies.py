@@ -336,7 +336,7 @@ def verify(
 
     policy = policy_of(checkpoint, "verified", base_url=endpoint)
     _require_probe(policy, str(checkpoint))
-    changes = drop_none(model=model, api_key_env=api_key_env)
+    changes = drop_none(slug=str(checkpoint), model=model, api_key_env=api_key_env)
     with OpenAICompatible(policy.model_copy(update=changes)) as sampled:
         identity = sampled.checked()
         if identity is None or identity.verification is None:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MAX_N: Final = 256
 MAX_PROMPTS: Final = 256
@@ -29,10 +29,13 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "suffix": (None, ""),
     "tool_choice": (None, "none"),
     "top_k": (None, 0, -1),
-    **dict.fromkeys(("allowed_token_ids", "best_of", "prompt_logprobs", "truncate_prompt_tokens"), (None,)),
+    "best_of": (None, 1),
+    **dict.fromkeys(("allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens"), (None,)),
     **dict.fromkeys(("guided_choice", "guided_grammar", "guided_json", "guided_regex", "structured_outputs"), (None,)),
     **dict.fromkeys(("bad_words", "stop_token_ids", "tools"), (None, [])),
-    **dict.fromkeys(("echo", "ignore_eos", "include_stop_str_in_output", "stream", "use_beam_search"), (None, False)),
+    **dict.fromkeys(
+        ("echo", "ignore_eos", "include_stop_str_in_output", "store", "stream", "use_beam_search"), (None, False)
+    ),
     **dict.fromkeys(("frequency_penalty", "min_p", "min_tokens", "presence_penalty"), (None, 0)),
 }
 _WITHOUT_EFFECT: Final = frozenset({"user", "stream_options", "request_id", "priority", "metadata"})
@@ -95,13 +98,20 @@ class CompletionRequest(SamplingRequest):
         return [each for each in self.prompt if not isinstance(each, int)]
 
 
+def _joined(content: Any) -> Any:
+    """Return a list of text parts as one text, as vLLM joins them, and anything else as it is."""
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content
+
+
 class ChatMessage(BaseModel):
     """One turn of a conversation."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: Annotated[str, BeforeValidator(_joined)]
 
 
 class ChatRequest(SamplingRequest):

@@ -73,7 +73,7 @@ def _answer(
 
 def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:
     tokens = [text.token(token) for token in sampled.token_ids]
-    offsets = list(accumulate(map(len, tokens[:-1]), initial=0))
+    offsets = list(accumulate(text.lengths(sampled.token_ids[:-1]), initial=0))
     tops = [
         {**{text.token(each): value for each, value in likeliest}, token: logprob}
         for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)

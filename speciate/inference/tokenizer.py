@@ -67,6 +67,11 @@ class TextTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
+    def lengths(self, tokens: Sequence[int]) -> list[int]:
+        """Return by how many characters each token makes the text longer."""
+        stream = DecodeStream(skip_special_tokens=True)
+        return [len(stream.step(self._tokenizer, token) or "") for token in tokens]
+
     def _token(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
 
@@ -75,7 +80,7 @@ class TextTokenizer:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         if not isinstance(self._template, str):
-            raise InvalidInputError(f"model {self._name} has no chat template: use /v1/completions.")
+            raise InvalidInputError("this model has no chat template: use /v1/completions.")
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
         named = {name: self._config.get(name) or "" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}

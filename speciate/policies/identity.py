@@ -23,7 +23,7 @@ from speciate.policies.verification import Verification
 from speciate.settings import is_loopback
 
 _MOST_READ_BYTES: Final = 8 << 30
-_REMEDY: Final = "Register the policy again as a new version, or serve the registered weights under that name."
+_REMEDY: Final = "Serve the expected weights under that name, or register the policy as a new version."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> Wei
     if digest is not None and policy.checkpoint_digest not in (None, digest):
         origin = f"read from {card.root}" if source is DigestFrom.FILES else "as it reports"
         raise EndpointMismatchError(
-            f"{card.id} is served with weights {digest} ({origin}), and the registration says"
-            f" {policy.checkpoint_digest}",
+            f"{card.id} is served with weights {digest} ({origin}): expected {policy.checkpoint_digest}",
             _REMEDY,
         )
     served = ServedWeights(

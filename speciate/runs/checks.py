@@ -117,11 +117,12 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
             " requests: their tokens are not known as one text.",
             remedy="Use prompt_style 'prefilled', or one answer per completion.",
         )
-    if answers > 1 and not learning.estimator.takes_sets:
+    if (answers > 1) != learning.estimator.takes_sets:  # of one answer, VPO and Multi-RLVR are GRPO
+        takes = "several answers" if learning.estimator.takes_sets else "one answer"
         raise InvalidInputError(
-            f"learning: estimator {learning.estimator.value} takes one answer per completion, and policy"
+            f"learning: estimator {learning.estimator.value} takes {takes} per completion, and policy"
             f" {policies.policy.name} writes {answers}.",
-            remedy="Use vpo or multi_rlvr, or a policy with one answer per completion.",
+            remedy="Use vpo or multi_rlvr for several answers, another estimator for one, or another policy.",
         )
     if min(spec.batch, spec.samples_per_prompt) < MIN_GROUP * answers:
         raise InvalidInputError(
@@ -133,6 +134,11 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         raise InvalidInputError(
             f"learning: a completion holds {answers} answers: expected multiples of that for samples_per_prompt and"
             f" batch, not {spec.samples_per_prompt} and {spec.batch}."
+        )
+    if spec.budget.evaluations is not None and spec.budget.evaluations < spec.samples_per_prompt:
+        raise InvalidInputError(
+            f"learning: a budget of {spec.budget.evaluations} evaluations is less than a prompt's"
+            f" {spec.samples_per_prompt} answers: nothing could be compared."
         )
     size = spec.samples_per_prompt // answers
     if learning.kappa is not None and learning.kappa >= size:

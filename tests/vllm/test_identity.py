@@ -78,7 +78,7 @@ def test_changed_weights_are_detected_and_are_another_version(plain: ServedModel
     [
         ({"model": "other"}, "it serves maze-base, not 'other'"),
         ({"sampling": {"max_tokens": 256}}, "reads 256 tokens"),
-        ({"checkpoint_digest": "ab" * 32}, "the registration says abab"),
+        ({"checkpoint_digest": "ab" * 32}, "expected abab"),
     ],
 )
 def test_errors_are_reported_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:

@@ -64,7 +64,7 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
     if not remote:
         findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
         sandbox, tier = machine.sandbox(settings)
-        findings += [*sandbox, machine.languages(settings, tier), machine.engines()]
+        findings += [*sandbox, machine.languages(settings, tier), machine.engines(), *machine.training()]
     service = list(check_service(url, tier))
     if service[-1].name == "api" and not remote and all(each.status is not Status.BAD for each in findings):
         findings += machine.secret_key(settings)  # no service tells of its own

@@ -8,6 +8,8 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib import metadata
+from importlib.util import find_spec
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -52,6 +54,17 @@ def python() -> Finding:
     if sys.version_info < OLDEST_PYTHON:
         return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
     return Finding("python", Status.GOOD, version)
+
+
+def training() -> Iterator[Finding]:
+    """Yield the versions of torch, with its GPU, and of vLLM, if they are installed."""
+    if find_spec("torch"):
+        import torch
+
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
+        yield Finding("torch", Status.GOOD, f"{torch.__version__}, {gpu}")
+    if find_spec("vllm"):
+        yield Finding("vllm", Status.GOOD, metadata.version("vllm"))
 
 
 def environment() -> Finding:

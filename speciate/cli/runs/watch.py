@@ -14,7 +14,7 @@ from speciate.cli import output
 from speciate.cli.best_program import find_best_program, require_free
 from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
-from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
+from speciate.cli.output import LEARNING_WAITS, format_number, format_spent, format_state, pluralize, sanitize
 from speciate.cli.runs.tracking import RunLog, Tracker, open_log
 from speciate.domain.errors import SpeciateError
 from speciate.domain.event import EventKind
@@ -222,7 +222,9 @@ def status_line(run: RunRecord) -> str:
     parts.append(f"{format_spent(round(spent.seconds, 1), budget.seconds)} s")
     if run.state is RunState.RUNNING and spent.evaluations and spent.seconds:
         parts.append(f"{format_number(round(60 * spent.evaluations / spent.seconds))} a minute")
-    if (left := run.seconds_to_go) is not None:
+    if run.learning is not None and run.learning.busy:
+        parts.append(LEARNING_WAITS)
+    elif (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
     if run.state is RunState.RUNNING and run.reason:

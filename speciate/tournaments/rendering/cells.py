@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from speciate.domain.learning import ROUNDING
 from speciate.tournaments.report.measures import Estimate, ReportModel
 
 
@@ -26,21 +27,22 @@ class Section:
 def estimate(measured: Estimate, form: str = ".3g") -> str:
     if measured.value is None:
         return f"– ({measured.note})" if measured.note else "–"
-    return f"{_shown(measured.value, form)}{ends(measured.low, measured.high, form)} n={measured.problems}"
+    return f"{shown(measured.value, form)}{ends(measured.low, measured.high, form)} n={measured.problems}"
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
     if low is None:
         return ""
-    return f" [{_shown(low, form)}, {'∞' if high is None else _shown(high, form)}]"
+    return f" [{shown(low, form)}, {'∞' if high is None else shown(high, form)}]"
 
 
 def p_value(value: float | None, *, exact: bool = False) -> str:
     return "–" if value is None else f"{value:.2g}{' exact' if exact else ''}"
 
 
-def _shown(value: float, form: str) -> str:
-    """Format a number; from 1000 on as a whole number, because three digits would read 1.6e+03."""
+def shown(value: float, form: str) -> str:
+    """Format a number; from 1000 on without 1.6e+03, and rounding errors as 0."""
+    value = value if abs(value) > ROUNDING else 0.0
     return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))
 
 

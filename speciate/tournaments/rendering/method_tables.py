@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speciate.tournaments.rendering.cells import Section, ends, p_value
+from speciate.tournaments.rendering.cells import Section, ends, p_value, shown
 from speciate.tournaments.rendering.conclusion import compared_runs
 from speciate.tournaments.report.models import MethodComparison, Report
 
@@ -35,7 +35,7 @@ def methods(report: Report) -> Section:
 def _difference(comparison: MethodComparison) -> str:
     if comparison.difference is None:
         return "–"
-    return f"{comparison.difference:+.3g}{ends(comparison.low, comparison.high, '+.3g')}"
+    return f"{shown(comparison.difference, '+.3g')}{ends(comparison.low, comparison.high, '+.3g')}"
 
 
 def _withheld(comparisons: Sequence[MethodComparison]) -> str:

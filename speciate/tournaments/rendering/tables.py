@@ -9,7 +9,7 @@ from typing import Final
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering import quality_tables
-from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
+from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, shown, withheld
 from speciate.tournaments.rendering.conclusion import null_verdict
 from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.report.methods import methods_power
@@ -265,7 +265,7 @@ def _pairwise(report: Report) -> Section:
 
 
 def _strengths(report: Report) -> Section:
-    rows = tuple((s.entrant, f"{s.strength:+.3g}{ends(s.low, s.high, '+.3g')}") for s in report.strengths)
+    rows = tuple((s.entrant, f"{shown(s.strength, '+.3g')}{ends(s.low, s.high, '+.3g')}") for s in report.strengths)
     n = sum(any(row.runs) for row in report.matrix.rows)
     note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
     note += withheld(report.strengths)

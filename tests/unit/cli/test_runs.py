@@ -17,6 +17,7 @@ import typer
 
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
+from speciate.cli.runs.watch import status_line
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.diagnosis import Diagnosis, Fault
@@ -25,6 +26,7 @@ from speciate.domain.novelty import Novelty
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.rollout import REFUSED
 from speciate.domain.run import RunCounters, RunSpec
+from speciate.schema.runs import RunRecord
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
     END,
@@ -708,3 +710,9 @@ def test_an_estimate_starts_nothing_unless_it_is_confirmed(cli: Cli, service: Fa
         ["dollars", "0.2500", "0.0010", "2.0000"],
         ["dollars", "0.2500", "0.0010", "2.0000", "0.3000"],
     ]
+
+
+def test_a_run_that_waits_for_its_training_says_so() -> None:
+    waiting = RunRecord.model_validate_json(json.dumps(run_json(learning={"busy": True, "campaign": None})))
+    assert "waits for a learn worker (`speciate up --learn`)" in status_line(waiting)
+    assert "left" not in status_line(waiting)

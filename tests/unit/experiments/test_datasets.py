@@ -230,6 +230,13 @@ class TestMusique:
         assert message in text
         assert len(text) < 300
 
+    def test_a_line_that_is_no_json_is_named(self, tmp_path):
+        path = tmp_path / "musique_ans_v1.0_train.jsonl"
+        write(path, [musique_row(1)])
+        path.write_text(path.read_text().rstrip("\n") + '\n{"id": }\n')
+        with pytest.raises(InvalidInputError, match=r"^musique_ans_v1.0_train.jsonl:2:8: no JSON: Expecting value\.$"):
+            open_task("musique", tmp_path)
+
     def test_a_missing_field_is_named(self, tmp_path):
         row = musique_row()
         del row["paragraphs"][7]["title"]

@@ -79,7 +79,7 @@ def test_completions(http: TestClient, folders: dict[str, Path]) -> None:
     tokens = sum(len(c["text"].split()) + (c["finish_reason"] == "stop") for c in body["choices"])
     assert usage == {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": tokens + 3}
     assert all(choice["logprobs"] is None for choice in body["choices"])
-    assert body["choices"] == _complete(http, n=4, user="me", stream=False, top_k=-1, best_of=None)["choices"]
+    assert body["choices"] == _complete(http, n=4, user="me", stream=False, top_k=-1, best_of=1, store=False)["choices"]
     assert body["choices"] != _complete(http, n=4, seed=6)["choices"]
     assert body["choices"] != _complete(http, n=4, model="other")["choices"]
 
@@ -91,7 +91,9 @@ def test_logprobs(http: TestClient) -> None:
     for token, value, tops in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True):
         assert tops[token] == value < 0
         assert len(tops) in (2, 3)
-    assert found["text_offset"][:2] == [0, len(found["tokens"][0])]
+    pieces = [choice["text"][begin:] for begin in found["text_offset"]]
+    assert all(piece.strip().startswith(token) for token, piece in zip(found["tokens"], pieces, strict=True) if piece)
+    assert len(choice["text"]) > len("".join(found["tokens"][:2])), "the blanks between words count"
     assert "token_ids" not in choice
     (choice,) = _complete(http, logprobs=0, return_token_ids=True)["choices"]
     assert len(choice["token_ids"]) == len(choice["logprobs"]["tokens"])
@@ -109,6 +111,12 @@ def test_chat(http: TestClient) -> None:
         "content": _complete(http, prompt="w1 w2 w9")["choices"][0]["text"],
     }
     assert all(len(place["top_logprobs"]) == 2 for place in choice["logprobs"]["content"])
+    parts = [{"type": "text", "text": part} for part in messages[-1]["content"].split()]
+    in_parts = {**asked, "messages": [*messages[:-1], {"role": "user", "content": parts}]}
+    same = http.post("/v1/chat/completions", json=in_parts).json()["choices"]
+    assert same == http.post("/v1/chat/completions", json=asked).json()["choices"]
+    image = [{"type": "image_url", "image_url": {"url": "x"}}]
+    _refused(http.post("/v1/chat/completions", json={**asked, "messages": [{"role": "user", "content": image}]}))
     whole = _complete(http, prompt="w1 w2 w9 w4")["choices"][0]["text"]
     opened = {**asked, "messages": [*messages, {"role": "assistant", "content": " w4"}]}
     continued = {**opened, "add_generation_prompt": False, "continue_final_message": True}
@@ -149,6 +157,7 @@ def test_chat(http: TestClient) -> None:
         ({"prompt": ["w1"] * 200, "n": 200}, "40000 completions: this server answers 1024"),
         ({"stream": True}, "stream is not supported"),
         ({"echo": True}, "echo is not supported"),
+        ({"store": True}, "store is not supported"),
         ({"best_of": 2}, "best_of is not supported"),
         ({"top_k": 5}, "top_k is not supported"),
         ({"min_p": 0.1}, "min_p is not supported"),

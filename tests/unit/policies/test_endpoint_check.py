@@ -69,13 +69,13 @@ def test_other_weights_behind_the_same_name_are_another_policy(
         told = str(caught.value)
         assert second.checkpoint_digest is not None
         assert all(word in told for word in (first.checkpoint_digest, second.checkpoint_digest, str(folder)))
-        assert "Register the policy again" in told
+        assert "register the policy as a new version" in told
 
 
 def test_a_digest_reported_by_the_endpoint_is_used(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(metadata={"checkpoint_digest": "ab" * 32}),)
     assert connect().identify().checkpoint_digest == "ab" * 32
-    with pytest.raises(PolicyUnavailableError, match=r"served with weights abab.* the registration says cd"):
+    with pytest.raises(PolicyUnavailableError, match=r"served with weights abab.* expected cd"):
         connect(checkpoint_digest="cd" * 32).identify()
 
 

@@ -256,6 +256,12 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
         ({"samples_per_prompt": 4}, {}, "expected samples_per_prompt and batch of at least 8, not 4 and 16"),
         ({"batch": 4}, {}, "not 8 and 4"),
         ({}, {"answers_per_rollout": 3}, "takes one answer per completion, and policy base@1 writes 3"),
+        (
+            {"learning": {"estimator": "vpo"}},
+            {},
+            "vpo takes several answers per completion, and policy base@1 writes 1",
+        ),
+        ({"budget": {"evaluations": 5}}, {}, "a budget of 5 evaluations is less than a prompt's 8 answers"),
         ({}, {"answers_per_rollout": 3, "prompt_style": PromptStyle.SCAFFOLDED}, "sets take several requests"),
         (
             {"learning": {"estimator": "vpo"}, "batch": 32, "samples_per_prompt": 32},

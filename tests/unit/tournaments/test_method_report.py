@@ -7,6 +7,7 @@ import pytest
 
 from speciate.domain.tournament import Extension, Schedule
 from speciate.tournaments.head_to_head import methods_head_to_head
+from speciate.tournaments.rendering.cells import shown
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections, verdict
@@ -172,3 +173,8 @@ def test_equal_methods_with_different_runs_pass_and_their_checkpoints_fail() -> 
         rejected += (found.methods[0].verdict in {Verdict.BETTER, Verdict.WORSE}, (first.p_value or 1.0) <= 0.05)
     assert rejected[0] / times <= 0.12  # 0.05 and two and a half standard errors
     assert rejected[1] / times >= 0.3
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.39e-17, "+0"), (-1e-13, "+0"), (0.05, "+0.05"), (-1234.5, "-1,234")])
+def test_rounding_errors_are_no_differences(value: float, text: str) -> None:
+    assert shown(value, "+.3g") == text
