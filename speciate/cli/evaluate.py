@@ -16,8 +16,9 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import client, command, command_group
-from speciate.client import BrokenEvaluatorError, CandidateFailedError, Client, EvaluationWorker, Rewards
+from speciate.client import CandidateFailedError, Client, EvaluationWorker, Rewards
 from speciate.client.run_names import is_whole_id
+from speciate.domain.candidate import REFUSED_REWARDS
 from speciate.domain.errors import InvalidInputError, UnavailableError
 from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
 from speciate.subprocesses import CommandLimits, run_command
@@ -26,9 +27,6 @@ app = command_group()
 
 _TAIL: Final = 4000
 _MOST_PRINTED: Final = 1 << 30
-_MOST_BROKEN: Final = 5
-"""Failures of the command itself, with no success, after which it is taken for broken."""
-_OF_COMMAND: Final = ("exit_status", "no_json")
 
 
 @command(
@@ -69,8 +67,9 @@ def evaluate(
 
     The command runs once for each candidate, with the path of its file as last argument, and prints one JSON object as
     its last line: rewards by objective, or {"rewards": {…}, "feedback": "…"}, or {"failure": "…"}. Another exit
-    status than 0 is a failure of the candidate. If the seed program, or each of the first five candidates, fails by the
-    exit status or prints no JSON, the command is taken for broken: the candidate is given back, and the exit code is 1.
+    status than 0 is a failure of the candidate. If the command fails for the seed program, or for each of the first
+    five candidates, by its exit status, without JSON or with rewards that are refused, it is taken for broken: the
+    candidate is given back, and the exit code is 1.
 
     Candidates are programs from a model: contain them as this machine requires. The command does not see
     SPECIATE_TOKEN. Its environment has SPECIATE_SEED, SPECIATE_RUN, SPECIATE_NUMBER, SPECIATE_PROBLEM, SPECIATE_FILES
@@ -155,33 +154,12 @@ class _CommandRunner:
         self._command = command
         self._limits = CommandLimits(timeout_s, _MOST_PRINTED)
         self._stopped = False
-        self._broken = 0
-        self._worked = False
 
     def stop(self) -> None:
         """Kill all commands in progress."""
         self._stopped = True
 
     def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        try:
-            result = self._evaluate(candidate)
-        except CandidateFailedError as error:
-            self._worked |= error.reason == "reported"
-            if self._stopped or error.reason not in _OF_COMMAND:
-                raise
-            self._broken += 1
-            if candidate.number == 1 or (not self._worked and self._broken >= _MOST_BROKEN):
-                which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
-                raise BrokenEvaluatorError(
-                    f"the command fails for {which} of {candidate.problem}: {error.detail.strip()}",
-                    remedy="Nothing was recorded for this candidate. Repair the command, or let it print"
-                    ' {"failure": "…"} if the candidate is at fault.',
-                ) from None
-            raise
-        self._worked = True
-        return result
-
-    def _evaluate(self, candidate: LeasedEvaluation) -> Rewards:
         with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             for file, text in candidate.files.items():
@@ -232,5 +210,5 @@ def _read(printed: str) -> Rewards:
     wrong = [name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)]
     if wrong or not isinstance(feedback, dict):
         what = f"reward {wrong[0]!r} is not a number" if wrong else "feedback is neither a text nor an object of texts"
-        raise CandidateFailedError(what, kind="invalid_output", reason="refused_rewards")
+        raise CandidateFailedError(what, kind="invalid_output", reason=REFUSED_REWARDS)
     return Rewards(rewards, {str(name): str(text) for name, text in feedback.items()})

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from speciate.client.sync.client import Client
-from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.candidate import REFUSED_REWARDS, Failure, FailureKind
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _MAX_DELAY_S: Final = 30.0
 _MAX_DETAIL: Final = 8000
+_MOST_BROKEN: Final = 5
+"""Failures of the evaluator itself, with no success, after which it is taken for broken."""
+_OF_EVALUATOR: Final = ("exit_status", "no_json", REFUSED_REWARDS)
 
 
 class CandidateFailedError(Exception):
@@ -61,7 +64,9 @@ Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], No
 class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
 
-    An exception of the function is the candidate's failure. While the service is unavailable, the worker retries.
+    An exception of the function is the candidate's failure. If the service refuses the rewards of the seed program, or
+    of each of the first five candidates, the evaluator is taken for broken. While the service is unavailable, the
+    worker retries.
     """
 
     client: Client
@@ -88,6 +93,8 @@ class EvaluationWorker:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _free: threading.Semaphore = field(init=False)
     _error: BaseException | None = field(default=None, init=False)
+    _broken: int = field(default=0, init=False)
+    _worked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.lease_s < 1:
@@ -158,21 +165,39 @@ class EvaluationWorker:
             result = self._result(candidate)
             if self.stopping.is_set():  # the candidate was given back, and the function may have been interrupted
                 return
+            self._raise_if_broken(candidate, result)
             outcome = self._submit(candidate, result)
-            if outcome is not None and outcome.status is Acceptance.REFUSED and result.get("rewards") is not None:
+            if outcome is not None and outcome.status is Acceptance.REFUSED:
                 # The candidate would wait for its lease to lapse, and then for the same evaluation.
-                result = _failure(FailureKind.INVALID_OUTPUT, "refused_rewards", outcome.reason)
+                result = _failure(FailureKind.INVALID_OUTPUT, REFUSED_REWARDS, outcome.reason)
+                self._raise_if_broken(candidate, result)
                 outcome = self._submit(candidate, result)
+            self._worked |= outcome is not None and result.get("rewards") is not None
             if outcome is not None:
                 self.report(candidate, result, outcome)
         except BrokenEvaluatorError:
             with suppress(UnavailableError):  # its lease lapses
-                self.client.evaluations.renew([candidate], lease_s=0)
+                if self.client.evaluations.renew([candidate], lease_s=0)[0].lease_until is None:
+                    return  # another evaluator has it, or its run ended: that was the refusal
             raise
         finally:
             with self._lock:
                 self._held.pop(candidate.id, None)
             self._free.release()
+
+    def _raise_if_broken(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> None:
+        failure = result.get("failure") or {"reason": ""}
+        self._worked |= failure["reason"] in ("reported", "external")
+        if failure["reason"] not in _OF_EVALUATOR:
+            return
+        self._broken += 1
+        if candidate.number == 1 or (not self._worked and self._broken >= _MOST_BROKEN):
+            which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
+            raise BrokenEvaluatorError(
+                f"the evaluator fails for {which} of {candidate.problem}: {failure['detail'].strip()}",
+                remedy="Nothing was recorded for this candidate. Repair the evaluator, or let it report a failure"
+                ' ({"failure": "…"}, CandidateFailedError) if the candidate is at fault.',
+            )
 
     def _result(self, candidate: LeasedEvaluation) -> dict[str, Any]:
         started = time.monotonic()
@@ -195,9 +220,8 @@ class EvaluationWorker:
         body = {"id": str(candidate.id), "lease": str(candidate.lease), **result}
         try:
             results = retried(lambda: self.client.evaluations.submit_all([body]), self.stopping)
-        except InvalidInputError as error:  # a reward that is not finite, feedback that is too long
-            body |= {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
-            results = retried(lambda: self.client.evaluations.submit_all([body]), self.stopping)
+        except InvalidInputError as error:  # a reward that is a text, feedback that is too long
+            return SubmittedEvaluation(id=candidate.id, status=Acceptance.REFUSED, reason=str(error))
         return results[0] if results else None
 
     def _beat(self) -> None:

@@ -56,7 +56,9 @@ ATTESTED = "attested"
 """Tier of evaluations outside the service: it has the word of a token's holder for them."""
 
 EVALUATOR_PREFIX = "evaluator_"
-_EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost"})
+REFUSED_REWARDS = "refused_rewards"
+"""Reason of failures of an external evaluator: the service refuses its rewards."""
+_EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost", REFUSED_REWARDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +79,18 @@ class Failure:
 
     @property
     def by_evaluator(self) -> bool:
-        """True if the evaluator failed: its script raised, died or gave invalid rewards, or its worker was lost."""
+        """True if the evaluator failed: its script raised, died or gave wrong rewards, or its worker was lost."""
         return self.reason.startswith(EVALUATOR_PREFIX) or self.reason in _EVALUATOR_FAULTS
 
     @property
     def reserved(self) -> bool:
         """True if only the service may give this reason, because it does not blame the program and may pause a run."""
-        return self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
+        return self.reason != REFUSED_REWARDS and (self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT)
 
     @property
     def repeatable(self) -> bool:
         """True if an identical program is evaluated again, because this one was not or failed without its fault."""
-        return self.kind is FailureKind.REJECTED or self.reserved
+        return self.kind is FailureKind.REJECTED or self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
 
 
 @dataclass(frozen=True, slots=True)

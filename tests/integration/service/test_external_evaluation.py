@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from speciate.domain.access import Scope
-from speciate.domain.candidate import ATTESTED
+from speciate.domain.candidate import ATTESTED, REFUSED_REWARDS
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
@@ -152,10 +152,22 @@ def test_the_command_evaluate_names_missing_capabilities_and_stops_at_a_broken_c
 
     broken = evaluate(lab, tmp_path, "--capability", "linux", "--", sys.executable, "no-such-file.py")
     assert broken.returncode == 1
-    assert "the command fails for the seed program of toy@1: exit status 2" in broken.stderr
+    assert "the evaluator fails for the seed program of toy@1: exit status 2" in broken.stderr
+    for printed, why in (('{"x": 1, "why": 2}', "missing y"), ('{"x": 1, "no name": 2}', "no name")):
+        misspelled = tmp_path / "misspelled.sh"
+        misspelled.write_text(f"#!/bin/sh\necho '{printed}'\n")
+        misspelled.chmod(0o755)
+        broken = evaluate(lab, tmp_path, "--capability", "linux", "--", str(misspelled))
+        assert (broken.returncode, why in broken.stderr) == (1, True), broken.stderr
     # Nothing was booked, and others get the candidate at once.
     (seed,) = acquire(api, capabilities=["linux"])
     assert (seed["number"], seed["run_id"]) == (1, str(run))
+    # An evaluator that reports refused rewards as a failure pauses the run, as one of the service does.
+    failure = {"kind": "invalid_output", "reason": REFUSED_REWARDS, "detail": "missing y"}
+    submit(api, {"id": seed["id"], "lease": seed["lease"], "failure": failure})
+    work(lab)
+    record = api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["diagnosis"]["fault"]) == ("paused", "evaluator")
 
 
 def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails(outside: Lab, stores: Stores) -> None:
