@@ -18,7 +18,7 @@ from speciate.domain import errors
 from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError, invalid
 from speciate.domain.policy import Policy, Sampling
-from speciate.domain.validation import place_of, validation_message
+from speciate.domain.validation import own_mistakes, place_of, validation_message
 from speciate.domain.values import Value
 from speciate.messaging.client_library import redis
 
@@ -88,7 +88,7 @@ async def _domain_error(_: Request, error: Any) -> JSONResponse:
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:
     # The message does not repeat the input, which may be large, secret or malicious.
-    return error_response(invalid("The request", [_field_error(detail) for detail in error.errors()]))
+    return error_response(invalid("The request", [_field_error(detail) for detail in own_mistakes(error.errors())]))
 
 
 def _field_error(detail: dict[str, Any]) -> FieldError:
@@ -104,8 +104,9 @@ def _field_error(detail: dict[str, Any]) -> FieldError:
 async def _http(_: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
-    if status is HTTPStatus.NOT_FOUND and error.detail == status.phrase:  # no route matches
-        detail = "No route matches this path. The dashboards start at /, and /v1/openapi.json describes the REST API."
+    if status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED} and error.detail == status.phrase:
+        no_route = "No route matches this method and path."
+        detail = f"{no_route} The dashboards start at /, and /v1/openapi.json describes the REST API."
         return problem_response(status, slug, status.phrase, detail, headers=error.headers)
     detail = status.description if error.detail == status.phrase and status.description else error.detail
     return problem_response(status, slug, status.phrase, detail, headers=error.headers)

@@ -1,4 +1,4 @@
-"""Parse request bodies strictly: RFC 8259 JSON with values that PostgreSQL can store.
+"""Parse requests strictly: known query parameters, and RFC 8259 JSON with values that PostgreSQL can store.
 
 Python's parser accepts ``NaN``, reads ``1e999`` as infinity and keeps lone surrogates. PostgreSQL rejects these and NUL
 characters. This module rejects all of them and names their place.
@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Final
 
 from anyio import to_thread
 from fastapi import Request, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from speciate.domain.errors import FieldError, InvalidInputError, TooLargeError
+from speciate.domain.errors import FieldError, InvalidInputError, TooLargeError, invalid_field
 from speciate.domain.unstorable import MAX_VALUES, storage_errors, values_within
 
 _LARGE: Final = 64 << 10
@@ -28,14 +30,19 @@ class MalformedJsonError(InvalidInputError, slug="malformed-json", title="The bo
 
 
 class StrictRoute(APIRoute):
-    """A route that parses its body strictly."""
+    """A route that parses its body strictly and refuses query parameters that it does not declare."""
 
     max_values: ClassVar[int] = 20_000
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        fields = get_flat_params(self.dependant)
+        declared = sorted(field.alias for field in fields if isinstance(field.field_info, Query))
 
         async def checked(request: Request) -> Response:
+            if unknown := sorted(set(request.query_params).difference(declared)):
+                expected = f"expected {', '.join(declared)}" if declared else "this path has none"
+                raise invalid_field("The request", unknown[0], f"is not a query parameter: {expected}")
             strict = _StrictRequest(request.scope, request.receive)
             strict.max_values = self.max_values
             if await strict.body():

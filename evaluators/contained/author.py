@@ -28,6 +28,7 @@ from .wire import PROGRESS_CHARS, Wire, encode
 NAME = "evaluator"
 FOLDER = "data"
 _DIRECT_FDS = 2
+_HINTS = {"'Reply'": "call() returns a Reply: .unwrap() is its value", "attribute 'program'": "its text is .source"}
 
 
 class _EvaluationEnd(BaseException):
@@ -175,6 +176,7 @@ def outcome_of(measure: Callable[[], Any], first: dict[str, Any], candidate: Can
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
         raised = describe(error, text, NAME, quote=candidate is None or not candidate.knows_held_out)
+        raised += next((f" ({hint})" for part, hint in _HINTS.items() if part in str(error)), "")
         return {"raised": raised, "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
 

@@ -16,6 +16,7 @@ from service.dependencies import StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.errors import invalid_field
 from speciate.domain.values import Identifier, Value
 from speciate.runs.external_evaluation import ExternalResult
 from speciate.schema.base import Page
@@ -128,14 +129,17 @@ async def acquire_evaluations(
     """
     if body.run is not None:  # a run of another project does not exist
         await to_thread.run_sync(stores.runs.get, body.run)
-    problem = None if body.problem is None else (await to_thread.run_sync(stores.catalog.problem, body.problem)).id
+    problem = None if body.problem is None else await to_thread.run_sync(stores.catalog.problem, body.problem)
+    if problem is not None and problem.definition.external_stage is None:
+        message = f"has kind {problem.definition.kind.value!r} and no external evaluation: the service evaluates it"
+        raise invalid_field(f"Problem {body.problem}", "problem", message)
     lease = partial(
         stores.evaluations.acquire,
         count=body.count,
         lease_s=body.lease_s,
         holder=principal.name,
         capabilities=body.capabilities,
-        problem_id=problem,
+        problem_id=None if problem is None else problem.id,
         run_id=body.run,
     )
     async for leases in attempts(lease, request, body.wait_s):

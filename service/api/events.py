@@ -10,13 +10,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from service.api.schemas import RunId
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.streams import EVENT_STREAM
+from service.strict_json import StrictRoute
 from speciate.domain.errors import invalid_field
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.stores import Stores
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"], route_class=StrictRoute)
 
 After = Annotated[int, Query(ge=0, lt=2**63, description="Sequence number of the last event to skip.")]
 LastEventId = Annotated[str | None, Header(description="`id` of the last event received. Overrides `after`.")]

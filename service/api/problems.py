@@ -19,7 +19,7 @@ from speciate.schema.unlocks import ObjectiveRecord, ProblemUnlocks
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
 problem_sets = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
-schemas = APIRouter(prefix="/v1/schemas", tags=["problems"])
+schemas = APIRouter(prefix="/v1/schemas", tags=["problems"], route_class=StrictRoute)
 """Routes without authentication."""
 
 

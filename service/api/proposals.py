@@ -30,7 +30,7 @@ from speciate.schema.proposals import AskRecord, Numbers, ProposalReceipt, Propo
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)
-results = APIRouter(prefix="/v1/runs", tags=["proposals"])
+results = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)
 
 _POLL_S: Final = 1.0
 T = TypeVar("T")

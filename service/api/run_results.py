@@ -12,6 +12,7 @@ from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, StoresDep
 from service.diffs import unified_diff
 from service.responses import attached_json_lines, json_lines_response
+from service.strict_json import StrictRoute
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
@@ -28,8 +29,8 @@ from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.listing import CandidateFilter
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])
-by_id = APIRouter(prefix="/v1", tags=["run results"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"], route_class=StrictRoute)
+by_id = APIRouter(prefix="/v1", tags=["run results"], route_class=StrictRoute)
 
 
 @router.get("/candidates")

@@ -33,7 +33,7 @@ from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
-strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
+strategies = APIRouter(prefix="/v1/strategies", tags=["runs"], route_class=StrictRoute)
 
 IfMatch = Annotated[str | None, Header(description="Change the run only if it still has this ETag, else 412.")]
 IfNoneMatch = Annotated[str | None, Header(description="Respond 304 if the run still has this ETag.")]

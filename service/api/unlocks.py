@@ -9,11 +9,12 @@ from fastapi import APIRouter, Query
 
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, StoresDep
+from service.strict_json import StrictRoute
 from speciate.domain.target import ClaimState
 from speciate.schema.base import Page
 from speciate.schema.unlocks import UnlockRecord
 
-router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"])
+router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"], route_class=StrictRoute)
 
 StateFilter = Annotated[
     ClaimState | Literal["any"], Query(description="State of the claims. Only confirmed claims count as reached.")
@@ -39,7 +40,9 @@ def list_unlocks(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
-    """List reached targets, newest run first and cheapest first within a run."""
+    """List reached targets, newest run first and cheapest first within a run. Pass `unlocks_only` for the list of
+    `speciate unlocks`.
+    """
     return stores.unlocks.list(
         run_id=None if run is None else stores.runs.get(run).id,
         problem_id=None if problem is None else stores.catalog.problem(problem).id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -46,6 +47,7 @@ NAVIGATION: Final = (
     ("/access", "Access", "howto/manage-access"),
 )
 """Path, name and guide of the pages."""
+_BIDI: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _MIN_COMPRESSED: Final = 1000
 _HTML: Final = "text/html; charset=utf-8"
 _FLUSH: Final = Markup("<!-- flush -->")
@@ -91,11 +93,16 @@ def address(path: str, /, **query: Any) -> str:
 
 
 def fragment(template: str, /, **context: Any) -> str:
-    return environment().get_template(template).render(**context)
+    return _shown(environment().get_template(template).render(**context))
 
 
 def macro(name: str, /, *args: Any) -> str:
-    return str(getattr(environment().globals["m"], name)(*args))
+    return _shown(str(getattr(environment().globals["m"], name)(*args)))
+
+
+def _shown(html: str) -> str:
+    """Show characters that reverse what follows them: a program may read differently from what runs (trojan source)."""
+    return _BIDI.sub(lambda match: f"[U+{ord(match[0]):04X}]", html)
 
 
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:
@@ -132,7 +139,7 @@ def _sections(pieces: Iterator[str]) -> Iterator[bytes]:
 
 def _bytes(pieces: list[str]) -> bytes:
     # Program texts may contain surrogates, which UTF-8 cannot encode.
-    return "".join(pieces).encode("utf-8", "replace")
+    return _shown("".join(pieces)).encode("utf-8", "replace")
 
 
 def _compressed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -135,7 +135,7 @@ def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
     record = run.record
     best = record.best
     if best is None:
-        return []
+        return [("best", f"none: {_why_none(run)}")] if record.candidates else []
     front, seed = len(run.front()), any(each.seed is not None for each in record.best_rewards)
     name = f"candidate {best.number:,}"
     if seed and best.number <= max(record.seeds, 1):

@@ -90,7 +90,8 @@ def show(name: Name, rows: Rows = 20) -> None:
     latest = [] if output.wants_json() else list(islice(service.campaigns.slices(name), rows))
     output.exit_with_json(campaign)
     declared = campaign.declaration
-    shares = f"slices of {declared.slice:,}" if declared.mode is AllocationMode.ADAPTIVE else "equal shares"
+    adaptive = declared.mode is AllocationMode.ADAPTIVE
+    shares = f"slices of {declared.slice:,}" if adaptive else "equal shares"
     output.print_fields(
         ("campaign", campaign.slug),
         ("id", campaign.id),
@@ -111,16 +112,16 @@ def show(name: Name, rows: Rows = 20) -> None:
     output.print_line()
     output.print_table(
         ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
-        [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
-          p.run_id) for p in campaign.problems[:rows]],
+        [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(adaptive and p.chance),
+          ", ".join(p.reached), p.run_id) for p in campaign.problems[:rows]],
     )  # fmt: skip
     if len(campaign.problems) > rows:
         output.print_line(f"… and {len(campaign.problems) - rows:,} more: --rows {len(campaign.problems)}")
     output.print_line()
     output.print_table(
         (">slice", "problem", ">evaluations", ">since target", ">chance", ">spent", "reached", "then"),
-        [(s.ord, s.problem, f"{s.evaluations:,}", f"{s.gap:,}", percent(s.chance), s.spent, ", ".join(s.reached),
-          s.closed) for s in latest],
+        [(s.ord, s.problem, f"{s.evaluations:,}", f"{s.gap:,}", percent(adaptive and s.chance), s.spent,
+          ", ".join(s.reached), s.closed) for s in latest],
         empty="No slice has been granted yet.",
     )  # fmt: skip
     if campaign.slices > len(latest):
@@ -145,7 +146,7 @@ def status(problem: CampaignProblem) -> str:
 
 
 def percent(chance: float) -> str:
-    return f"{100 * chance:.2g} %"
+    return f"{100 * chance:.2g} %" if chance else "–"
 
 
 def _problems(record: CampaignRecord) -> str:

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
 from speciate.cli.output import print_note, request_json, wants_json
-from speciate.domain.errors import ConfigurationError, FieldError, InvalidInputError, SpeciateError, UnavailableError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -214,7 +214,7 @@ def confirm(question: str, *, yes: bool, remedy: str = "Pass --yes to confirm.")
     if yes:
         return
     if not sys.stdout.isatty():
-        raise ConfigurationError(f"{question} Not a terminal.", remedy=remedy)
+        raise InvalidInputError(f"{question} Not a terminal.", remedy=remedy)
     if not typer.confirm(question, err=wants_json()):
         raise typer.Exit(ExitCode.FAILED)
 

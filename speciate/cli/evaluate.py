@@ -18,7 +18,6 @@ from speciate.cli import output
 from speciate.cli.common import client, command, command_group
 from speciate.client import CandidateFailedError, Client, EvaluationWorker, Rewards
 from speciate.client.run_names import is_whole_id
-from speciate.domain.candidate import REFUSED_REWARDS
 from speciate.domain.errors import InvalidInputError, UnavailableError
 from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
 from speciate.subprocesses import CommandLimits, run_command
@@ -63,13 +62,11 @@ def evaluate(
 ) -> None:
     """Evaluate candidates on this machine with a command of your own.
 
-    They are those of problems with external evaluation.
-
-    The command runs once for each candidate, with the path of its file as last argument, and prints one JSON object as
-    its last line: rewards by objective, or {"rewards": {…}, "feedback": "…"}, or {"failure": "…"}. Another exit
-    status than 0 is a failure of the candidate. If the command fails for the seed program, or for each of the first
-    five candidates, by its exit status, without JSON or with rewards that are refused, it is taken for broken: the
-    candidate is given back, and the exit code is 1.
+    The command runs once for each candidate of problems with external evaluation, with the path of its file as last
+    argument, and prints one JSON object as its last line: rewards by objective, or {"rewards": {…}, "feedback": "…"},
+    or {"failure": "…"}. Another exit status than 0 is a failure of the candidate. If the command fails for the seed
+    program or each of the first five candidates, by its exit status, without JSON or with rewards that are refused, it
+    is taken for broken: the candidate is given back, and the exit code is 1.
 
     Candidates are programs from a model: contain them as this machine requires. The command does not see
     SPECIATE_TOKEN. Its environment has SPECIATE_SEED, SPECIATE_RUN, SPECIATE_NUMBER, SPECIATE_PROBLEM, SPECIATE_FILES
@@ -111,14 +108,11 @@ def _waiting_note(service: Client, problem: str | None, run: str | None, offered
     def note() -> None:
         with suppress(UnavailableError):
             for entry in service.evaluations.waiting(problem=problem, run=run):
-                if missing := sorted(set(entry.capabilities).difference(offered)):
-                    options = " ".join(f"--capability {name}" for name in missing)
-                    count = output.pluralize(entry.waiting, "candidate")
-                    verb = "needs" if entry.waiting == 1 else "need"
-                    text = f"{count} of {entry.problem} {verb} an evaluator with {', '.join(missing)}: add {options}."
-                    if text not in noted:
-                        noted.add(text)
-                        output.print_note(text)
+                options = " ".join(f"--capability {each}" for each in entry.capabilities if each not in offered)
+                text = f"{output.pluralize(entry.waiting, 'candidate')} of {entry.problem} left out: add {options}."
+                if options and text not in noted:
+                    noted.add(text)
+                    output.print_note(text)
 
     return note
 
@@ -204,11 +198,5 @@ def _read(printed: str) -> Rewards:
         raise CandidateFailedError(str(values["failure"]), reason="reported")
     rewards = values["rewards"] if isinstance(values.get("rewards"), dict) else values
     feedback = values.get("feedback", {}) if rewards is not values else {}
-    if isinstance(feedback, str):
-        feedback = {"feedback": feedback}
-    numbers = {name: value for name, value in rewards.items() if value is not None}
-    wrong = [name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)]
-    if wrong or not isinstance(feedback, dict):
-        what = f"reward {wrong[0]!r} is not a number" if wrong else "feedback is neither a text nor an object of texts"
-        raise CandidateFailedError(what, kind="invalid_output", reason=REFUSED_REWARDS)
-    return Rewards(rewards, {str(name): str(text) for name, text in feedback.items()})
+    texts = feedback if isinstance(feedback, dict) else {"feedback": feedback}
+    return Rewards(rewards, {str(name): str(text) for name, text in texts.items()})

@@ -14,7 +14,7 @@ from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedRequest, SeedSource
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import own_mistakes, validation_message
 from speciate.domain.values import Value
 
 V = TypeVar("V", bound=Value)
@@ -85,11 +85,10 @@ def _valid(kind: type[V], values: dict[str, Any], what: str = "run") -> V:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        details = error.errors(include_url=False)
         field_errors = tuple(
             FieldError(
                 f"{validation_message(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"])
             )
-            for d in details
+            for d in own_mistakes(error.errors())
         )
         raise InvalidInputError(f"The {what} is not valid: {field_errors[0]}", field_errors=field_errors) from None

@@ -23,7 +23,6 @@ T = TypeVar("T")
 _MAX_DELAY_S: Final = 30.0
 _MAX_DETAIL: Final = 8000
 _MOST_BROKEN: Final = 5
-"""Failures of the evaluator itself, with no success, after which it is taken for broken."""
 _OF_EVALUATOR: Final = ("exit_status", "no_json", REFUSED_REWARDS)
 
 
@@ -64,9 +63,8 @@ Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], No
 class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
 
-    An exception of the function is the candidate's failure. If the service refuses the rewards of the seed program, or
-    of each of the first five candidates, the evaluator is taken for broken. While the service is unavailable, the
-    worker retries.
+    An exception of the function is the candidate's failure; if the rewards of the seed program or of the first five
+    candidates are refused, the evaluator is broken. While the service is unavailable, the worker retries.
     """
 
     client: Client
@@ -186,7 +184,7 @@ class EvaluationWorker:
             self._free.release()
 
     def _raise_if_broken(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> None:
-        failure = result.get("failure") or {"reason": ""}
+        failure = result.get("failure", {"reason": ""})
         self._worked |= failure["reason"] in ("reported", "external")
         if failure["reason"] not in _OF_EVALUATOR:
             return
@@ -195,8 +193,7 @@ class EvaluationWorker:
             which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
             raise BrokenEvaluatorError(
                 f"the evaluator fails for {which} of {candidate.problem}: {failure['detail'].strip()}",
-                remedy="Nothing was recorded for this candidate. Repair the evaluator, or let it report a failure"
-                ' ({"failure": "…"}, CandidateFailedError) if the candidate is at fault.',
+                remedy='Nothing was recorded for this one. Repair it, or report {"failure": "…"} for a bad candidate.',
             )
 
     def _result(self, candidate: LeasedEvaluation) -> dict[str, Any]:

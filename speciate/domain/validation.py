@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -32,6 +32,7 @@ _PATTERNS: Final = {
 }
 
 Options = TypeVar("Options", bound=Value)
+T = TypeVar("T", bound=Mapping[str, Any])
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
@@ -106,8 +107,18 @@ def validation_message(detail: Mapping[str, Any]) -> str:
             return f"{expected} ({near[0].lower()}{near[1:]})" if near else expected
         case "value_error":
             return str(detail["msg"]).removeprefix("Value error, ")
+        case "extra_forbidden":
+            return "is not a known field"
+        case "tuple_type" | "list_type" | "set_type" | "frozen_set_type":
+            return "expected a list"
         case _:
-            return str(detail["msg"])
+            return re.sub("^(Tuple|Set|Frozenset)", "List", str(detail["msg"])).replace(" after validation", "")
+
+
+def own_mistakes(details: Sequence[T]) -> list[T]:
+    """Return the entries of ``ValidationError.errors()`` but lists that are too short because of invalid items."""
+    inside = {each["loc"][:end] for each in details for end in range(1, len(each["loc"]))}
+    return [each for each in details if each["type"] != "too_short" or each["loc"] not in inside]
 
 
 def place_of(detail: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ _PASS_ON_S: Final = 0.2
 _MAX_TEXT: Final = 20_000
 _MAX_CHECKS: Final = 3
 """Checks of one process at the same time. Each holds a thread and, in Redis, a definition."""
-_SKIP: Final = "skip the check (--no-check)"
+_SKIP: Final = """skip the check (--no-check, or "check": false)"""
 
 
 class SeedFailsError(InvalidInputError, slug="seed-fails", title="The seed program cannot be scored"):

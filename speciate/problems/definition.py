@@ -22,7 +22,7 @@ from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.unstorable import storage_errors
-from speciate.domain.validation import shorten, validation_message
+from speciate.domain.validation import own_mistakes, shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import MarkerError, find_blocks, has_stray_marker
 from speciate.prompts.python_source import top_level_names
@@ -102,10 +102,7 @@ def label_of(where: str, definition: Mapping[str, Any]) -> str:
 def _mistakes(error: ValidationError) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
         return [FieldError(f"has {count} errors, too many to report: try it with a few of its cases first")]
-    details = error.errors()
-    inside = {detail["loc"][: len(detail["loc"]) - i] for detail in details for i in range(1, len(detail["loc"]))}
-    # A list with invalid elements is too short because of them.
-    return [_field_error_of(each) for each in details if each["type"] != "too_short" or each["loc"] not in inside]
+    return [_field_error_of(each) for each in own_mistakes(error.errors())]
 
 
 def _field_error_of(detail: ErrorDetails) -> FieldError:

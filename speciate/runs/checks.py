@@ -33,7 +33,7 @@ def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> 
     if spec.engine is not None:
         _check_engine(policies, spec)
     if spec.keeps_tokens:
-        _check_tokens(policies)
+        _check_tokens(policies, "keep_tokens" if spec.learning is None else "learning")
     if spec.learning is not None:
         _check_learning(policies, spec, spec.learning)
     if spec.budget.dollars is not None:
@@ -95,12 +95,12 @@ def _check_engine(policies: RunPolicies, spec: RunSpec) -> None:
         )
 
 
-def _check_tokens(policies: RunPolicies) -> None:
+def _check_tokens(policies: RunPolicies, field: str) -> None:
     for version in _versions(policies):
         if version.definition.model is None:
             raise InvalidInputError(
-                f"keep_tokens: policy {version.name} of kind {version.definition.kind!r} writes no tokens.",
-                remedy="Use a policy of a model server, or leave keep_tokens out.",
+                f"{field}: policy {version.name} of kind {version.definition.kind!r} writes no tokens.",
+                remedy=f"Use a policy of a model server, or leave {field} out.",
             )
 
 

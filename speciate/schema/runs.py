@@ -195,15 +195,16 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
 
     @property
     def outcome(self) -> str:
-        """The state for display; a completed run without a result says so."""
-        return "no result" if self.no_result else self.state.value
+        """The state for display; a completed run without a result says so, and a running one that waits."""
+        waits = self.waits or (self.state is RunState.RUNNING and self.reason)
+        return "no result" if self.no_result else "waiting" if waits else self.state.value
 
     @property
     def cause(self) -> str | None:
         """Reason of its state for display; what a diagnosis says in detail is left out."""
         if self.state is RunState.PAUSED and self.diagnosis is not None:
             return self.diagnosis.finding
-        return self.no_result or self.reason
+        return self.no_result or ("waits for proposals" if self.waits else self.reason)
 
     @property
     def spending(self) -> tuple[tuple[str, float, float | None], ...]:

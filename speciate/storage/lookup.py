@@ -41,7 +41,8 @@ def not_found(
     mine = table.c.project_id == (project or DEFAULT_PROJECT_ID)
     newest = sa.select(table.c.slug).where(mine, *hidden).order_by(table.c.id.desc()).limit(_MOST_COMPARED)
     names = dict.fromkeys(connection.execute(newest).scalars())
-    return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=did_you_mean(slug, names))
+    remedy = f"There are other versions of {slug!r}." if slug in names else did_you_mean(slug, names)
+    return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=remedy)
 
 
 def attested_sql(table: str) -> str:

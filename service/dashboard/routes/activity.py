@@ -54,7 +54,7 @@ def _activity(dashboard: DashboardContext) -> dict[str, Any]:
         return [*(("tournaments", each) for each in tournaments), *(("campaigns", each) for each in campaigns)]
 
     running, ended = runs(RunState.RUNNING, 12), runs(RunState.COMPLETED, 20)
-    waiting, empty = [run for run in running if run.waits], [run for run in ended if run.no_result]
+    waiting, empty = [run for run in running if run.outcome == "waiting"], [run for run in ended if run.no_result]
     return {
         "counts": {state.value: count for state, count in dashboard.stores.overview.runs_by_state().items()},
         "attention": [*waiting, *runs(RunState.PAUSED, 8), *runs(RunState.FAILED, 5), *empty[:5]],

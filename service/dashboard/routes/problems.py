@@ -18,7 +18,7 @@ from service.dashboard.parameters import Text
 from service.dashboard.policy_pairs import listed_pairs
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
-from speciate.domain.errors import FieldError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.problems.loader import FILE_NAME, parse_problem
@@ -72,6 +72,8 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: 
     uploaded = files.pop(FILE_NAME, "")
     definition = definition if definition.strip() else uploaded
     try:
+        if not definition.strip():
+            raise InvalidInputError("There is no problem.toml: choose its files, or paste it.")
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
         check = form.fields.get("unchecked") != "on"

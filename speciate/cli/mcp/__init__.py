@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ def mcp_command(
 
     With --http, every program of this machine that can reach the port acts with that token.
     """
+    os.environ["PYDANTIC_ERRORS_INCLUDE_URL"] = "0"  # of wrong arguments: an address helps no model
     try:
         from speciate.cli.mcp.tools import build_server
     except ModuleNotFoundError as error:

@@ -270,7 +270,7 @@ class _Tools:
         problem: Annotated[str | None, Field(description="Limit to a problem.")] = None,
         run: Annotated[str | None, Field(description="Limit to a run.")] = None,
     ) -> Json:
-        """List the cheapest confirmed unlocks: which policy reached which target, at what cost, and who proposed it."""
+        """List confirmed targets, newest run first: which policy reached each, at what cost, and who proposed it."""
         async with self._client() as client:
             run_id = None if run is None else (await client.runs.get(run)).id
             unlocks = await _first(client.unlocks(problem=problem, run=run_id), _UNLOCKS)

@@ -305,7 +305,7 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
     output.print_fields(
         ("run", run.id),
         *zip(_LABELS, _labels(run), strict=True),
-        ("state", output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause)),
+        ("state", output.format_state(run.outcome, run.cause)),
         ("waits for", run.engine_command),
         ("problem", f"{run.problem}@{run.problem_version}"),
         ("policy", _proposers(run)),

@@ -197,11 +197,6 @@ class ExternalEvaluations(ScopedStore):
             results = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
             return _store(connection, results, [*{row.work_id for row in rows}])
 
-    def waiting(self, run_id: UUID) -> tuple[int, int]:
-        """Return how many evaluations of a run wait for an evaluator, and how many are leased."""
-        row = self._rows(SQL.waiting, {"run": run_id})[0]
-        return int(row.waiting), int(row.leased)
-
 
 def _store(connection: sa.Connection, results: dict[UUID, Evaluation], units: list[UUID]) -> tuple[Commit, ...]:
     """Store results and make the units ready that wait for no more."""

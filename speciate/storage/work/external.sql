@@ -76,9 +76,3 @@ RETURNING w.id, w.run_id, w.kind, w.attempt, g.state
 
 -- lapsed: Lock evaluations whose leases lapsed too often.
 SELECT e.id, e.work_id {offered} AND e.attempt >= :most ORDER BY e.id LIMIT 256 FOR UPDATE OF e SKIP LOCKED
-
--- waiting: Number of evaluations of a run that wait and that are leased.
-SELECT count(*) FILTER (WHERE e.state = 'ready' OR e.lease_until < clock_timestamp()) AS waiting,
-  count(*) FILTER (WHERE e.state = 'leased' AND e.lease_until >= clock_timestamp()) AS leased
-FROM external_evaluations e JOIN work w ON w.id = e.work_id AND w.state = 'parked'
-WHERE e.run_id = :run AND e.state <> 'done'

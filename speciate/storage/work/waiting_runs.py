@@ -1,4 +1,4 @@
-"""Runs that wait for a worker with the programs that their problem needs (ADR 47)."""
+"""Runs that wait for a worker with the programs that their problem needs (ADR 47), or for an external evaluator."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def needed_capabilities(engine: sa.Engine) -> set[str]:
 def report_waiting(
     engine: sa.Engine, machines: Sequence[Set[str]], tiers: Set[str] = frozenset(), *, after_s: float = 12.0
 ) -> list[Commit]:
-    """Give running runs that no worker can evaluate a reason and an event, and remove the reason when one can.
+    """Give running runs that nobody evaluates a reason and an event, and remove the reason when somebody can.
 
     ``machines`` are the capabilities of each evaluate worker, ``tiers`` their sandbox tiers. A run counts as waiting
     after ``after_s`` seconds without a commit.
     """
     with reading(engine) as connection:
         rows = connection.execute(SQL.idle_runs, {"after_s": after_s, "run_id": None}).all()
-    reasons = ((row, waiting_reason(row.definition, machines, tiers)) for row in rows)
+    lacking = (row.own_language and waiting_reason(row.definition, machines, tiers) for row in rows)
+    reasons = ((row, row.unevaluated or lack or None) for row, lack in zip(rows, lacking, strict=True))
     changes = [(row.run_id, reason) for row, reason in reasons if reason != row.reason]
     return [commit for change in changes[:_MOST_CHANGES] for commit in _explain(engine, *change, after_s)]
 

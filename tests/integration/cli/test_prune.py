@@ -74,7 +74,7 @@ def test_preview_confirmation_and_pruning(stores: Stores, prune: Call, monkeypat
     code, out, _ = prune("--dry-run", "--json")
     assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "bytes": 0, "audit": 1, "removed": 0, "pruned": False})
     code, out, err = prune()
-    assert code == ExitCode.CONFIGURATION
+    assert code == ExitCode.INVALID
     assert str(run_id) in out
     assert "Pass --yes" in err
     assert stores.runs.get(run_id).pruned_at is None

@@ -19,6 +19,7 @@ from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.external_evaluation import MAX_EXTERNAL_ATTEMPTS
 from speciate.storage.stores import Stores
+from speciate.storage.work.waiting_runs import report_waiting
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.runs import ToyEvaluator, toy_problem
 
@@ -147,7 +148,7 @@ def test_the_command_evaluate_names_missing_capabilities_and_stops_at_a_broken_c
     run = lab.start(9)
     work(lab)
     idle = evaluate(lab, tmp_path, "--", "true")
-    assert "1 candidate of toy@1 needs an evaluator with linux: add --capability linux." in idle.stderr
+    assert "1 candidate of toy@1 left out: add --capability linux." in idle.stderr
     assert idle.returncode == 0
 
     broken = evaluate(lab, tmp_path, "--capability", "linux", "--", sys.executable, "no-such-file.py")
@@ -168,6 +169,34 @@ def test_the_command_evaluate_names_missing_capabilities_and_stops_at_a_broken_c
     work(lab)
     record = api.get(f"/v1/runs/{run}").json()
     assert (record["state"], record["diagnosis"]["fault"]) == ("paused", "evaluator")
+
+
+def test_a_run_says_that_it_waits_for_an_evaluator_and_with_which_capabilities(
+    api: Api, stores: Stores, tmp_path: Path
+) -> None:
+    stores.catalog.add_problem(external(capabilities=["gpu", "linux"]))
+    stores.catalog.add_policy(scripted())
+    lab = Lab(api, stores)
+    run = lab.start(9)
+    work(lab)
+    report_waiting(stores.engine, [set()], after_s=0)
+    record = stores.runs.get(run)
+    command = "`speciate evaluate --problem toy@1 --capability gpu --capability linux -- COMMAND`"
+    assert (record.outcome, record.cause) == (
+        "waiting",
+        f"waits for an external evaluator: {command}",
+    )
+    assert command in api.get(f"/runs/{run}").text
+    assert command in api.get("/").text
+    assert '<span class="state waiting">waiting</span>' in api.get("/runs").text
+    acquire(api, capabilities=["gpu", "linux"])
+    report_waiting(stores.engine, [set()], after_s=0)
+    assert stores.runs.get(run).outcome == "running"
+
+    stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "inside"}))
+    refusal = evaluate(lab, tmp_path, "--problem", "inside", "--", "true")
+    assert refusal.returncode == 4
+    assert "has kind 'evaluator' and no external evaluation" in refusal.stderr
 
 
 def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails(outside: Lab, stores: Stores) -> None:

@@ -240,11 +240,13 @@ def test_without_a_feasible_candidate_the_nearest_and_what_it_lacks(cli: Cli, se
         }
         for number, by in ((3, 0.5), (4, 0.25))
     ]
-    service.on("GET", f"/v1/runs/{RUN}/archive", page(*cells), page(*cells), page())
+    service.on("GET", f"/v1/runs/{RUN}/archive", page(*cells), page(*cells), page(*cells), page())
     lacking = f"run {RUN} has no feasible candidate. The nearest is candidate 4: overlap must be <= 0, is 0.25."
     outcome = cli("best", RUN)
     assert (outcome.code, outcome.out) == (ExitCode.NOT_FOUND, "")
     assert outcome.err.startswith(f"error: {lacking}")
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    assert lacking in cli("runs", "show", RUN).out
     watched = cli("runs", "watch", RUN)
     assert watched.code == ExitCode.NOT_UNLOCKED
     assert lacking in watched.err

@@ -75,7 +75,7 @@ def test_a_budget_beyond_reason_needs_a_confirmation(
 ) -> None:
     command = ["run", "packing", "-p", "m", *limit]
     refused = cli(*command)
-    assert refused.code == ExitCode.CONFIGURATION
+    assert refused.code == ExitCode.INVALID
     assert f"A budget of {text} is unusually large" in refused.err
     assert "--yes" in refused.err
     questions = []

@@ -55,7 +55,7 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
     _serve_set(service, "mazes", 5)
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     refused = cli("tournaments", "create", "mine", *args)
-    assert refused.code == ExitCode.CONFIGURATION
+    assert refused.code == ExitCode.INVALID
     assert "6 problems cannot decide any comparison: expected at least 7. Start anyway?" in refused.err
     assert service.asked("/v1/tournaments") == []
     outcome = cli("tournaments", "create", "mine", *args, "--yes")

@@ -40,7 +40,7 @@ def test_delete_asks_for_confirmation(cli: Cli, service: FakeService, monkeypatc
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("DELETE", f"/v1/runs/{RUN}", say(run_json(**DELETED)))
     refused = cli("runs", "delete", RUN)
-    assert refused.code == ExitCode.CONFIGURATION
+    assert refused.code == ExitCode.INVALID
     assert "Pass --yes to confirm." in refused.err
     assert not service.requests
     assert cli("runs", "delete", RUN, "--yes").lines == [f"{RUN} is deleted."]

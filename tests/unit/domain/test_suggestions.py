@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from speciate.domain.suggestions import did_you_mean
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import own_mistakes, validation_message
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,20 @@ def test_validation_suggests_the_nearest_choice(value: object, message: str) -> 
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(_State).validate_python(value)
     assert validation_message(refused.value.errors()[0]) == message  # type: ignore[arg-type]
+
+
+def test_messages_name_no_python_type_and_only_the_users_mistakes() -> None:
+    class Request(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+
+    def mistakes(**values: object) -> list[str]:
+        try:
+            Request.model_validate(values)
+        except ValidationError as error:
+            return [validation_message(each) for each in own_mistakes(error.errors())]
+        return []
+
+    assert mistakes(seeds=[-1]) == ["Input should be greater than or equal to 0"]
+    assert mistakes(seeds=[]) == ["List should have at least 1 item, not 0"]
+    assert mistakes(seeds="x", other=1) == ["expected a list", "is not a known field"]

@@ -356,3 +356,12 @@ def test_a_record_without_a_number_loses_no_candidate_and_an_objective_does(sand
     objectives[1]["role"] = "objective"
     lost = one(sandbox, make_problem("evaluator", evaluator=script, objectives=objectives))
     assert "reward 'ms' is dict: expected a finite number" in lost.failure.detail
+
+
+def test_a_mistake_with_the_interface_says_what_it_is(sandbox, scripted):
+    for body, hint in (
+        ("return {'score': candidate.call('solve', 4) - 1}", "(call() returns a Reply: .unwrap() is its value)"),
+        ("return {'score': len(candidate.program)}", "(its text is .source)"),
+    ):
+        failure = sandbox.evaluate(scripted(body), ["def solve(n):\n    return n\n"], seeds=[0])[0].failure
+        assert failure.last_line.endswith(hint)

@@ -86,7 +86,7 @@ def test_field_errors_carry_the_path() -> None:
             "needs 'rihgt >= 1': unknown objective",
         ),
         ({"seed_program": "def run():\n    return 1\n"}, "seed_program", "def solve(...)"),
-        ({"objectives": "right"}, "objectives", "valid"),
+        ({"objectives": "right"}, "objectives", "expected a list"),
         ({"targets": [3]}, "targets.0", "valid"),
         (
             {"seed_program": "# EVOLVE-BLOCK-START\ndef solve(x):\n    return x\n"},

@@ -198,3 +198,8 @@ def test_empty_lists_say_how_to_start() -> None:
     fresh, sought = (fragment("runs_live.html", runs=(), older=None, filtered=given) for given in (False, True))
     assert begin in fresh
     assert ("No runs match the filter" in fresh, "No runs match the filter" in sought) == (False, True)
+
+
+def test_characters_that_reverse_the_text_are_shown() -> None:
+    assert macro("count", 2, "\u202e# txet\u2066 ok \u05d0") == "2 [U+202E]# txet[U+2066] ok \u05d0s"
+    assert b"".join(_sections(iter(["a\u202e", "b"]))) == b"a[U+202E]b"
