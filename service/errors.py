@@ -105,8 +105,7 @@ async def _http(_: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     if status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED} and error.detail == status.phrase:
-        no_route = "No route matches this method and path."
-        detail = f"{no_route} The dashboards start at /, and /v1/openapi.json describes the REST API."
+        detail = "No route has this method and path. Pages start at /; /v1/openapi.json describes the REST API."
         return problem_response(status, slug, status.phrase, detail, headers=error.headers)
     detail = status.description if error.detail == status.phrase and status.description else error.detail
     return problem_response(status, slug, status.phrase, detail, headers=error.headers)

@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Final
 
 from anyio import to_thread
 from fastapi import Request, Response
-from fastapi.dependencies.utils import get_flat_params
-from fastapi.params import Query
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
@@ -36,8 +34,7 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        fields = get_flat_params(self.dependant)
-        declared = sorted(field.alias for field in fields if isinstance(field.field_info, Query))
+        declared = sorted(field.alias for field in self.dependant.query_params)
 
         async def checked(request: Request) -> Response:
             if unknown := sorted(set(request.query_params).difference(declared)):

@@ -40,9 +40,7 @@ def list_unlocks(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
-    """List reached targets, newest run first and cheapest first within a run. Pass `unlocks_only` for the list of
-    `speciate unlocks`.
-    """
+    """List reached targets, not only unlocks (`unlocks_only`): newest run first, cheapest first within a run."""
     return stores.unlocks.list(
         run_id=None if run is None else stores.runs.get(run).id,
         problem_id=None if problem is None else stores.catalog.problem(problem).id,

@@ -109,10 +109,10 @@ def validation_message(detail: Mapping[str, Any]) -> str:
             return str(detail["msg"]).removeprefix("Value error, ")
         case "extra_forbidden":
             return "is not a known field"
-        case "tuple_type" | "list_type" | "set_type" | "frozen_set_type":
+        case "tuple_type" | "list_type":
             return "expected a list"
         case _:
-            return re.sub("^(Tuple|Set|Frozenset)", "List", str(detail["msg"])).replace(" after validation", "")
+            return str(detail["msg"]).replace("Tuple", "List").replace(" after validation", "")
 
 
 def own_mistakes(details: Sequence[T]) -> list[T]:

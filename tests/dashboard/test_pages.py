@@ -146,6 +146,7 @@ def test_activity_tables_and_run_filters_fit_a_small_screen(visitor: Visitor, si
         region = visitor.page.get_by_role("region", name=table)
         assert not region.evaluate("table => table.scrollWidth > table.clientWidth"), table
     visitor.go("/runs")
+    assert not visitor.page.locator(".scroll").first.evaluate("table => table.scrollWidth > table.clientWidth")
     fields = visitor.page.locator("form.bar > *")
     assert len({round(box["y"] + box["height"]) for field in fields.all() if (box := field.bounding_box())}) == 1
 

@@ -79,6 +79,7 @@ def test_the_page_compares_the_best_candidate_with_the_seed(lab: Lab) -> None:
     run = lab.start(1)
     lab.work()
     assert "This is the seed program: nothing better was found." in lab.api.http.get(f"/runs/{run}").text
+    assert "/candidates/2" not in lab.api.http.get(f"/runs/{run}/candidates/1").text  # which does not exist
     lab.stores.catalog.add_policy(scripted(slug="other", completions=["```python\nx = 3\ny = 10\n```"]))
     run = lab.start(5, policy="other")
     lab.work()

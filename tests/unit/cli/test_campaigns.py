@@ -91,7 +91,11 @@ def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     assert ["a@1", "waiting", "32", "1", "8", "10", "%", "half", "00000000-0000-0000-0000-000000000007"] in rows
     assert ["c@1", "not", "started", "0", "1", "0", "10", "%"] in rows
     assert ["1", "a@1", "32", "0", "50", "%", "32", "half"] in rows
-    assert any(row[:2] == ["b@1", "unlocked"] for row in rows)
+    assert any(row[:2] == ["b@1", "unlocked"] and row[5] == "–" for row in rows)
+    fixed = campaign()["declaration"] | {"mode": "fixed"}  # equal shares follow no chance
+    service.on("GET", f"{PATH}-fixed", say(campaign(declaration=fixed)))
+    service.on("GET", f"{PATH}-fixed/slices", page(slice_record()))
+    assert "%" not in cli("campaigns", "show", "sweep-fixed").out
     assert "… and 2 more: --rows 3" in cli("campaigns", "show", "sweep", "--rows", 1).lines
     assert "… and 1 more: --rows 2" in cli("campaigns", "show", "sweep", "--rows", 1).lines
     assert not any("more:" in line for line in shown.lines)
