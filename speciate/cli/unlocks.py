@@ -23,6 +23,8 @@ _COLUMNS: Final = (
     "problem", "target", "policy", "mutator", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate",
 )  # fmt: skip
 
+_SEED: Final = " (by the seed program)"
+
 
 @command(
     app,
@@ -83,7 +85,7 @@ def unlocks_command(
 def _row(unlock: UnlockRecord) -> tuple[object, ...]:
     return (
         f"{unlock.problem}@{unlock.problem_version}",
-        _label(unlock.target, unlock),
+        _label(unlock.target, unlock) + _SEED * unlock.by_seed,
         " + ".join(unlock.ensemble) or f"{unlock.policy}@{unlock.policy_version}",
         f"{unlock.mutator}@{unlock.mutator_version}" if unlock.mutator and not unlock.ensemble else "",
         unlock.strategy,
@@ -106,7 +108,8 @@ def _print_by_policy(problem: str, *, every_target: bool) -> None:
 def _print_attempts(target: TargetUnlocks) -> None:
     if (first := target.first) is not None:
         when = output.format_time(first.at)
-        output.print_line(f"first: {first.policy_label}, {first.strategy}, {when}, {first.run_id}/{first.number}")
+        what = f"{first.policy_label}, {first.strategy}{_SEED * first.by_seed}"
+        output.print_line(f"first: {what}, {when}, {first.run_id}/{first.number}")
     if target.only is not None:
         output.print_line(f"only: {target.only}")
     if target.never:

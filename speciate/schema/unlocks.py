@@ -61,6 +61,8 @@ class UnlockRecord(PolicyNames):
     state: ClaimState
     number: int
     candidate_id: UUID
+    by_seed: bool = False
+    """True if the candidate is a seed program of the run, which no policy wrote."""
     evaluations: int
     """Evaluations spent up to and including the candidate."""
     tokens: int

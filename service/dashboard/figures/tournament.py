@@ -101,8 +101,8 @@ def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, serie
     return {"type": "scatter", "mode": "markers", "x": [e.value for e in estimates], "y": list(names), **more}
 
 
-def _gap(high: float | None, low: float | None) -> float:
-    return 0.0 if high is None or low is None else high - low
+def _gap(high: float | None, low: float | None) -> float | None:
+    return None if high is None or low is None else high - low
 
 
 def _name_axis(rows: Sequence[str], lines: Sequence[Sequence[str]], narrow: bool) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from speciate.search.strategies import STRATEGIES
 from speciate.storage.stores import Stores
 from speciate.tournaments.head_to_head import head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion, deciding
+from speciate.tournaments.rendering.html import page as html_report
 from speciate.tournaments.rendering.tables import sections, short_sections, verdict
 from speciate.tournaments.report.comparisons import problems_power
 from speciate.tournaments.report.methods import methods_doubt, methods_power
@@ -153,6 +154,14 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
     matrix = dashboard.stores.tournaments.results.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
+
+
+@router.get("/{name}/report.html")
+def download_report(name: str, dashboard: DashboardDep) -> Response:
+    """Return the report as one HTML file."""
+    report = dashboard.report(dashboard.stores.tournaments.get(name))
+    attached = {"Content-Disposition": f'attachment; filename="{report.standings.slug}.html"'}
+    return Response(html_report(report), media_type="text/html", headers=attached)
 
 
 def _revision(record: TournamentRecord) -> str:

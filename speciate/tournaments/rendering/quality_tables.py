@@ -66,7 +66,7 @@ def _laws(predictions: Sequence[BudgetLaw], key: str, measure: str, what: str) -
         " problems. Beyond the budget the law is an assumption, which no interval covers."
     ) + withheld(predictions)
     if not rows:
-        note = f"Withheld: {predictions[0].note}." if predictions else ""
+        note = f"{predictions[0].note.capitalize()}." if predictions else ""
     columns = ("entrant", ">evaluations", f">{measure} by the law", ">worst residual")
     return Section(key, f"Budget curve: {measure}", note, columns, rows)
 

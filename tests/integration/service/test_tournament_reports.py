@@ -132,6 +132,13 @@ def test_export_has_a_line_for_every_planned_run(fair: Lab) -> None:
             "successes"
         ]
     refused(fair.api.get("/v1/tournaments/none/export"), 404, "not-found")
+    offered = fair.api.get("/tournaments/first").text
+    for file, part in (
+        ("/tournaments/first/report.html", "<title>first"),
+        ("/tournaments/first/matrix.csv", "problem,bad"),
+    ):
+        assert f'href="{file}"' in offered
+        assert part in fair.api.get(file).text
 
 
 def test_unrecorded_runs_are_summarized_again(fair: Lab) -> None:

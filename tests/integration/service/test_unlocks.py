@@ -52,7 +52,7 @@ def _of(lab: Lab, name: str, target: str) -> dict[str, Any]:
 def test_problem_unlocks_first_alone_and_never(tried: Lab) -> None:
     found = _of(tried, "toy", "both")
     assert (found["unlock"], found["only"], found["never"]) == (True, "scripted@1", ["bad@1"])
-    assert found["first"]["policy"] == "scripted"
+    assert (found["first"]["policy"], found["first"]["by_seed"]) == ("scripted", False)
     attempts = {(a["policy"], a["strategy"]): a for a in found["attempts"]}
     assert set(attempts) == {
         ("bad@1", "best_of_n"), ("scripted@1", "best_of_n"), ("scripted@1", "islands_map_elites")
@@ -68,6 +68,13 @@ def test_problem_unlocks_first_alone_and_never(tried: Lab) -> None:
     half = _of(tried, "toy", "half")
     assert (half["only"], half["never"]) == (None, [])
     assert half["first"]["policy"] == "bad"
+
+
+def test_what_the_seed_program_meets_is_no_feat_of_the_policy(lab: Lab) -> None:
+    lab.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "easy", "seed_program": "x = 9\ny = 0\n"}))
+    lab.start(3, problem="easy", policy="scripted", strategy="best_of_n")
+    lab.work()
+    assert _of(lab, "easy", "both")["first"]["by_seed"] is True
 
 
 def test_first_unlock_per_policy_and_strategy(tried: Lab) -> None:

@@ -217,13 +217,14 @@ def test_unlocks(cli: Cli, service: FakeService, tmp_path: Path) -> None:
         "forgeable": True, "evaluations": 1234, "tokens": 0, "seconds": 2.5, "at": AT.isoformat(),
         "mutator": "changer", "mutator_version": 2,
     }  # fmt: skip
-    service.on("GET", "/v1/unlocks", page(record))
-    shown = cli("unlocks", "--policy", "m").lines[1]
+    service.on("GET", "/v1/unlocks", page(record, record | {"by_seed": True}))
+    _, shown, by_seed = cli("unlocks", "--policy", "m").lines
+    assert "first (forgeable) (by the seed program)" in by_seed
     assert shown.split()[3:6] == ["m@3", "changer@2", "best_of_n"]
     assert "1,234" in shown
-    assert "first (forgeable)" in shown
+    assert "first (forgeable) " in shown
     assert service.requests[0].query["unlocks_only"] == ["true"]
-    assert json.loads(cli("unlocks", "--every-target", "--json").out)["evaluations"] == 1234
+    assert json.loads(cli("unlocks", "--every-target", "--json").lines[0])["evaluations"] == 1234
     assert "unlocks_only" not in service.requests[1].query
     out = tmp_path / "u.csv"
     assert json.loads(cli("unlocks", "--out", out, "--json").out) == {"file": str(out)}

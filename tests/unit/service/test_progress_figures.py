@@ -127,7 +127,9 @@ def test_the_axis_of_differences_includes_zero_and_pads_its_rows() -> None:
     facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
     comparisons = [Comparison.model_construct(a=name, b="grpo", **facts) for name in ("vpo", "base")]
     for narrow in (False, True):
-        layout = differences_chart(comparisons, "pass_1", narrow=narrow).layout
+        chart = differences_chart(comparisons, "pass_1", narrow=narrow)
+        assert chart.data[0]["error_x"]["array"] == [None, None], "a withheld interval is no interval of width 0"
+        layout = chart.layout
         assert layout["xaxis"]["rangemode"] == "tozero"
         assert layout["yaxis"]["range"] == [-0.5, 1.5]
 
