@@ -22,6 +22,7 @@ class TrainingArm:
         steps: Updates, as a multiple of the default; a part of them is early stopping.
         group: Rollouts of a prompt; None for the method's default.
         settings: Further options, as for ``speciate train --set``.
+        earlier: Whether an option has gone since its measurement: it stays in the report and is not trained again.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TrainingArm:
     steps: float = 1
     group: int | None = None
     settings: tuple[str, ...] = ()
+    earlier: bool = False
 
     def config(self, task: str, seed: int) -> TrainConfig:
         """Return the choices of its run."""
@@ -128,12 +130,15 @@ CONTROL_SEEDS: Final = {"maze": (3, 4, 5), "programs": (6, 7, 8)}
 CONTROLS: Final = (
     TrainingArm("grpo_third", "grpo", "GRPO, 50 steps", steps=1 / 3),
     TrainingArm("grpo_two_thirds", "grpo", "GRPO, 100 steps", steps=2 / 3),
-    TrainingArm("grpo_entropy_0.01", "grpo", "GRPO, entropy bonus 0.01", settings=("loss.entropy_bonus=0.01",)),
-    TrainingArm("grpo_entropy_0.05", "grpo", "GRPO, entropy bonus 0.05", settings=("loss.entropy_bonus=0.05",)),
+    # ``loss.entropy_bonus``, which commit 50711485 removed.
+    TrainingArm("grpo_entropy_0.01", "grpo", "GRPO, entropy bonus 0.01 (earlier version)", earlier=True),
+    TrainingArm("grpo_entropy_0.05", "grpo", "GRPO, entropy bonus 0.05 (earlier version)", earlier=True),
     TrainingArm("grpo_rate_1e-4", "grpo", "GRPO, learning rate 1e-4", settings=("learning_rate=1e-4",)),
     TrainingArm("grpo_rate_1e-3", "grpo", "GRPO, learning rate 1e-3", settings=("learning_rate=1e-3",)),
 )
 """Other trainings of GRPO, which might keep its diversity without training for a set."""
+
+RETRAINED: Final = tuple(arm for arm in CONTROLS if not arm.earlier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from experiments.reproduction.arms import (
     METHOD_HYPOTHESES,
     METHOD_SEEDS,
     METHODS,
+    RETRAINED,
     SAMPLING,
     SEEDS,
     MethodHypothesis,
@@ -73,7 +74,7 @@ def _missing(evidence: Evidence) -> list[str]:
         open_ = [s for s in METHOD_SEEDS[plan.task] if not all(evidence.has(plan, arm, s) for arm in arms)]
         if open_:
             missing.append(f"`{plan.task}`: some or all arms of training seeds {', '.join(map(str, open_))}")
-        controls = [*((a, evidence.has_controls) for a in arms), *((a, evidence.has) for a in CONTROLS)]
+        controls = [*((a, evidence.has_controls) for a in arms), *((a, evidence.has) for a in RETRAINED)]
         left = [s for s in CONTROL_SEEDS[plan.task] if not all(has(plan, arm, s) for arm, has in controls)]
         if left:
             missing.append(f"`{plan.task}`: some or all controls of training seeds {', '.join(map(str, left))}")

@@ -25,12 +25,12 @@ from experiments.reproduction.arms import (
     ABLATIONS,
     ARMS,
     CONTROL_SEEDS,
-    CONTROLS,
     METHOD_SEEDS,
     METHODS,
     NEW_SEEDS,
     PLANS,
     REPLICATION,
+    RETRAINED,
     SAMPLING,
     SEEDS,
     VARIANTS,
@@ -68,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_ablations(evidence, report, seeds)
         else:
             write_report(evidence, report, plans, SEEDS if given.replication else seeds)
+    except ModuleNotFoundError as error:
+        console.print(f"error: {error}: pip install 'speciate[train,dev]'", style="red", markup=False)
+        return 1
     except SpeciateError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
@@ -90,7 +93,7 @@ def _method_work(given: argparse.Namespace) -> list[Work]:
             seed = METHOD_SEEDS[plan.task][number]
             if given.seeds is None or seed in given.seeds:
                 found += [(plan, arm, seed) for arm in arms_of(plan)]
-                found += [(plan, arm, seed) for arm in CONTROLS if seed in CONTROL_SEEDS[plan.task]]
+                found += [(plan, arm, seed) for arm in RETRAINED if seed in CONTROL_SEEDS[plan.task]]
     return found
 
 

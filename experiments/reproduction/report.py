@@ -30,7 +30,8 @@ from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar,
 from speciate.training.tasks import GENERATED
 
 _COLUMNS: Final = (
-    "In the tables below *equal tokens* are independent answers until a problem has cost what 30 answers of the most"
+    "In the tables below *diversity* is the mean L1 distance between the rewards of two answers to a problem, both with"
+    " a reward above 0. *Equal tokens* are independent answers until a problem has cost what 30 answers of the most"
     " talkative arm take on average. In brackets: targets that only evolution : only independent answers reach within"
     " 90, over all seeds; p over problems is below .001 unless it is given."
 )

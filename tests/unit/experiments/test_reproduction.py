@@ -20,6 +20,7 @@ from speciate.tournaments.statistics.significance import sign_flips
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
 from experiments import causes, overtraining
+from experiments.reproduction import pipeline
 from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, independent
 from experiments.reproduction.arms import (
     ABLATIONS,
@@ -230,11 +231,22 @@ def test_a_variant_is_trained_with_its_own_settings():
         command = command_of(Path("out"), ABLATIONS, arm, 1)
         settings = [value for flag, value in pairwise(command) if flag == "--set"]
         method = command[command.index("--method") + 1]
-        config = build_config(method, "programs", 1, None, settings, paper=False)
+        config = build_config(method, "programs", 1, None, settings)
         made[arm.name] = (config.method, config.group, config.estimator)
     assert len({str(choices) for choices in made.values()}) == len(made)
     assert made["vmk_kappa_2"][2].kappa == 2
     assert made["vmk_n_24"][:2] == ("vector_max_at_k", 24)
+
+
+def test_every_arm_of_the_comparison_of_methods_can_be_trained():
+    given = pipeline._parser().parse_args(["--methods"])
+    works = pipeline._method_work(given)
+    assert {seed for _, _, seed in works} == {seed for seeds in METHOD_SEEDS.values() for seed in seeds}
+    for plan, arm, seed in works:
+        command = command_of(Path("out"), plan, arm, seed)
+        settings = [value for flag, value in pairwise(command) if flag == "--set"]
+        if arm.method != "base":
+            assert build_config(arm.method, plan.task, seed, None, settings).method == arm.method
 
 
 def test_the_report_counts_met_targets_and_keeps_text_outside_the_markers(tmp_path):

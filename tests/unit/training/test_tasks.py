@@ -1,15 +1,19 @@
 """Tasks: reproducible problems, disjoint splits, correct scores, and demonstrations that can be improved."""
 
 import itertools
+import re
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import ProblemKind
+from speciate.prompts.mutation import build_prompt
 from speciate.training.tasks import GENERATED, Split, open_task, problems_of, scores_of
 
 TASKS = [pytest.param(task, id=name) for name, task in GENERATED.items()]
@@ -147,3 +151,25 @@ def test_rewards_of_a_task_of_ones_own_are_checked(fruit):
     }.items():
         with pytest.raises(InvalidInputError, match=words):
             scores_of(task, [(problems[0], [text])])
+
+
+def test_the_task_on_the_page_works(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[3] / "docs/howto/train-on-your-data.md").read_text()
+    (tmp_path / "fruit_page.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    row = re.search(r'`(\{"prompt": .*?\})`', page)[1]
+    (tmp_path / "train.jsonl").write_text(f"{row}\n" * 2)
+    monkeypatch.syspath_prepend(tmp_path)
+    with closing(open_evaluator("auto")) as sandbox:
+        task = open_task("fruit_page:Fruit", tmp_path, sandbox)
+        problems = problems_of(task, Split.TRAIN, 5)
+        assert len(problems) == 2
+        assert scores_of(task, [(problems[0], ["a banana", "plum"])]) == [[(1.0, 0.5), (0.0, 1.0)]]
+    prompt = build_prompt(
+        problems[0],
+        PolicyRole.PROPOSE,
+        [],
+        [],
+        Policy(slug="p", kind="p", answers_per_rollout=3),
+        np.random.default_rng(0),
+    )
+    assert "Name a yellow fruit." in prompt.text()
