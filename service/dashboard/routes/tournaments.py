@@ -45,7 +45,7 @@ router = APIRouter(include_in_schema=False, prefix="/tournaments")
 
 MAX_ROWS: Final = 300
 _TABS: Final[dict[str, tuple[str, ...]]] = {
-    "comparisons": ("methods", "training-runs", "comparisons", "nulls", "sets", "pairwise"),
+    "comparisons": ("methods", "training-runs", "comparisons", "nulls", "sets", "pairwise", "strengths"),
     "problems": ("matrix", "only", "draws", "noisy"),
     "budget": ("reached", "laws", "score-laws"),
     "policies": ("standings", "quality", "health", "costs"),

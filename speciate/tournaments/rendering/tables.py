@@ -9,7 +9,7 @@ from typing import Final
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering import quality_tables
-from speciate.tournaments.rendering.cells import Section, estimate, p_value, withheld
+from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, shown, withheld
 from speciate.tournaments.rendering.conclusion import null_verdict
 from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.report.methods import methods_power
@@ -43,6 +43,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         _reached(report),
         *quality_tables.laws(report),
         _pairwise(report),
+        _strengths(report),
         quality_tables.qualities(report),
         quality_tables.health(report),
         _costs(report),
@@ -261,6 +262,14 @@ def _pairwise(report: Report) -> Section:
     note = "Probability that a run of A reaches the target before one of B, in evaluations; ties halved; not tested."
     note += withheld(report.pairwise)
     return Section("pairwise", "P(A > B)", note, ("A", "B", ">chance"), rows)
+
+
+def _strengths(report: Report) -> Section:
+    rows = tuple((s.entrant, f"{shown(s.strength, '+.3g')}{ends(s.low, s.high, '+.3g')}") for s in report.strengths)
+    n = sum(any(row.runs) for row in report.matrix.rows)
+    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
+    note += withheld(report.strengths)
+    return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
 
 
 def _costs(report: Report) -> Section:

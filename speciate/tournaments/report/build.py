@@ -7,10 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, reached_curves, solve_rate_laws
-from speciate.tournaments.report.measures import Cost, Execution, NoisyScore, Pairwise
+from speciate.tournaments.report.measures import Cost, Execution, NoisyScore, Pairwise, Strength
 from speciate.tournaments.report.methods import compare_groups
 from speciate.tournaments.report.models import (
     Amendment,
@@ -28,6 +29,7 @@ from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
 from speciate.tournaments.report.warnings import warnings
+from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 from speciate.tournaments.statistics.estimators import chance_of_better
 
 
@@ -95,6 +97,7 @@ def make_report(
         budget_laws=solve_rate_laws(schedule, decided),
         score_laws=best_score_laws(schedule, decided),
         pairwise=_pairwise(schedule, decided, resamples, withheld),
+        strengths=_strengths(schedule, decided, withheld),
         costs=_costs(schedule, decided),
         executions=tuple(executions),
         missing=_missing_runs(schedule, decided),
@@ -112,9 +115,14 @@ def _until_decided(schedule: Schedule, results: Results) -> Results:
     return results if decided is None else results.first(decided)
 
 
-def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
+def _speeds(schedule: Schedule, results: Results) -> FloatArray:
+    """Return a score per run that is higher the sooner it reached the target; lowest for runs that never did."""
     never = -2.0 * (schedule.declared.budget.evaluations or 1)
-    speeds, whole = np.where(results.reached, -results.evaluations, never), np.asarray(results.ended.all(axis=1))
+    return np.where(results.reached, -results.evaluations, never)
+
+
+def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
+    speeds, whole = _speeds(schedule, results), np.asarray(results.ended.all(axis=1))
     pairs = []
     for (i, a), (j, b) in combinations(enumerate(schedule.declared.entrants), 2):
         both = whole[:, i] & whole[:, j]
@@ -123,6 +131,27 @@ def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withhe
         chance = resamples.mean(chances, runs, withheld=withheld)
         pairs.append(Pairwise(a=a.name, b=b.name, chance=chance))
     return tuple(pairs)
+
+
+def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Strength, ...]:
+    some = results.ended.any(axis=(1, 2))
+    if not some.any() or not results.ended.any(axis=(0, 1)).all():
+        return ()
+    wins, ties = pairwise_outcomes(np.where(results.ended, _speeds(schedule, results), np.nan)[some])
+    if not applies(wins, ties) or not _connected(wins, ties):
+        return ()
+    fit = bradley_terry(wins, ties)
+    strengths = []
+    for i, entrant in enumerate(schedule.declared.entrants):
+        ends = {"note": withheld} if withheld else {"low": float(fit.low[i]), "high": float(fit.high[i])}
+        strengths.append(Strength.model_validate({"entrant": entrant.name, "strength": float(fit.strength[i]), **ends}))
+    return tuple(strengths)
+
+
+def _connected(wins: FloatArray, ties: FloatArray) -> bool:
+    met = (wins + np.swapaxes(wins, 1, 2) + ties).sum(axis=0) > 0
+    reach = np.linalg.matrix_power(met.astype(np.float64) + np.eye(len(met)), len(met)) > 0
+    return bool(reach.all())
 
 
 def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:

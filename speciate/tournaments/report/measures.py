@@ -142,6 +142,19 @@ class Pairwise(ReportModel):
     chance: Estimate
 
 
+class Strength(ReportModel):
+    """Bradley–Terry strength on a log scale, mean 0."""
+
+    entrant: str
+    strength: float
+    low: float | None = None
+    """Lower end of the interval; None if withheld."""
+    high: float | None = None
+    """Upper end; None if withheld."""
+    note: str = ""
+    """Reason for withholding."""
+
+
 class Cost(ReportModel):
     """Cost and failures of an entrant."""
 

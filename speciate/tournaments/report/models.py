@@ -17,6 +17,7 @@ from speciate.tournaments.report.measures import (
     Quality,
     Reached,
     ReportModel,
+    Strength,
 )
 
 
@@ -259,6 +260,7 @@ class Report(ReportModel):
     score_laws: tuple[BudgetLaw, ...] = ()
     """Laws of the best score."""
     pairwise: tuple[Pairwise, ...]
+    strengths: tuple[Strength, ...]
     noisy: tuple[NoisyScore, ...] = ()
     qualities: tuple[Quality, ...] = ()
     health: tuple[PolicyHealth, ...] = ()

@@ -135,13 +135,13 @@ def test_contrasts_have_no_interval_before_the_end_or_under_early_stopping(
     report = report_of(schedule, results)
     differences = [each.difference for each in report.standings.comparisons]
     chances = [each.chance for each in report.pairwise]
-    assert (len(differences), len(chances)) == (3, 6)
-    for each in (*differences, *chances):
+    assert (len(differences), len(chances), len(report.strengths)) == (3, 6, 4)
+    for each in (*differences, *chances, *report.strengths):
         assert (each.low is None) == (each.high is None) == (why is not None)
         assert each.note == ("" if why is None else why[0].lower() + why[1:-1])
     assert all(each.value is not None for each in (*differences, *chances))
     tables = {section.key: section for section in sections(report)}
-    for key in ("comparisons", "pairwise"):
+    for key in ("comparisons", "pairwise", "strengths"):
         assert ("nterval withheld" in tables[key].note) == (why is not None)
         assert why is None or tables[key].note.endswith(why)
         assert all("[" not in cell for row in tables[key].rows for cell in row) == (why is not None)
@@ -274,7 +274,7 @@ def test_a_report_exists_before_any_run_has_ended() -> None:
     results = results_of(schedule)
     results.state[:] = PENDING
     report = report_of(schedule, results)
-    assert (report.design.pending, report.reached) == (24, ())
+    assert (report.design.pending, report.strengths, report.reached) == (24, (), ())
     assert {each.verdict for each in report.standings.comparisons} == {Verdict.UNFINISHED}
     assert report.standings.standings[0].ert.value is None
     assert page(report).startswith("<!doctype html>")
@@ -316,7 +316,7 @@ def test_sections_are_in_reading_order() -> None:
     schedule = schedule_of(32, 2, 4)
     assert [section.key for section in sections(report_of(schedule, results_of(schedule)))] == [
         "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "laws",
-        "score-laws", "pairwise", "quality", "health", "costs",
+        "score-laws", "pairwise", "strengths", "quality", "health", "costs",
     ]  # fmt: skip
 
 
