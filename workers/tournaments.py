@@ -82,7 +82,7 @@ def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
 def _obstacle(record: TournamentRecord, active: Sequence[ActiveRun]) -> str | None:
     """Return why some runs do not go on; None if all do."""
     if stuck := [run for run in active if _is_stuck(record, run)]:
-        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason}"
+        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason or 'no stated reason'}"
     engines = {run.run_id: record.declaration.entrant(run.entrant).engine for run in active}
     busy = {engines[run.run_id] for run in active if not run.waits or run.held}
     idle = dict.fromkeys(engine for engine in engines.values() if engine and engine not in busy)

@@ -73,8 +73,9 @@ class DeclarationView(Generic[R]):
             output.print_line(f"{record.id}  {service.url}/{self.noun}s/{record.slug}")
         with output.live_status() as show_status:
             while True:
-                line = f"{record.slug}: {self.progress(record)}"
-                current = (line, record.state) if output.wants_json() else self.milestone(record)
+                waits = record.reason if record.state is DeclarationState.RUNNING else None
+                line = f"{record.slug}: {self.progress(record)}" + (f"; {waits}" if waits else "")
+                current = (line, record.state) if output.wants_json() else (self.milestone(record), waits)
                 if current != printed:
                     output.print_result(record, line)
                     printed = current

@@ -14,7 +14,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from speciate.domain.errors import InvalidInputError, UnavailableError
+from speciate.domain.rollout import Completion
 from speciate.domain.webhook import Webhook
+from speciate.policies.scripted import ScriptedPolicy
+from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.storage.declarations.summaries import RunSummaries
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import (
@@ -194,6 +197,25 @@ def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
     assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
 
 
+def test_an_endpoint_that_refuses_every_prompt_loses_nothing(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ScriptedPolicy._answer
+
+    def refuse(policy: ScriptedPolicy, request: SampleRequest) -> SampleResult:
+        completion = Completion("it answered 400", finish_reason="refused")
+        return SampleResult((completion,)) if policy._options.completions == tuple(BAD) else answer(policy, request)
+
+    monkeypatch.setattr(ScriptedPolicy, "_answer", refuse)
+    declare(fair, budget={"evaluations": 4})  # too few answers for the rule that names a number
+    play(fair, passes=20)
+    record = fair.api.get("/v1/tournaments/first").json()
+    assert (record["state"], record["ended"]) == ("paused", 6)
+    assert "6 of its runs are paused, the first one for: no prompt was accepted (3 in a row)" in record["reason"]
+    fair.api.post("/v1/tournaments/first:resume")
+    play(fair)
+    report = report_of(fair)
+    assert report["warnings"] == ["100% of the answers of bad@1 to bad were refused or could not be read."]
+
+
 def test_tournament_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> None:
     told = fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/")).id
     declare(fair)
@@ -203,7 +225,9 @@ def test_tournament_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> N
     for run in runs[1:]:
         fair.api.post(f"/v1/runs/{run}:pause", {"reason": "the endpoint is gone"})
     controller.run(fair.stores)
-    assert fair.api.get("/v1/tournaments/first").json()["state"] == "running"
+    record = fair.api.get("/v1/tournaments/first").json()
+    paused = "11 of its runs are paused, the first one for: the endpoint is gone"
+    assert (record["state"], record["reason"]) == ("running", paused)
     fair.api.post(f"/v1/runs/{runs[0]}:pause", {"reason": "the endpoint is gone"})
     controller.run(fair.stores)
     stuck = fair.api.get("/v1/tournaments/first").json()

@@ -225,12 +225,14 @@ def test_watch_ends_with_the_tournament(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
-    service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
+    waits = _record(reason="waits for engine 'mine'")
+    service.on("GET", PATH, *map(say, (_record(), _record(), waits, _record(state=state, ended=12, reason="so"))))
     outcome = cli("tournaments", "watch", "synthetic")
     assert outcome.code == code
-    assert outcome.lines[:4] == [
+    assert outcome.lines[:5] == [
         f"{_record()['id']}  {service.url}/tournaments/synthetic",
         "synthetic: 3 of 12 runs ended",
+        "synthetic: 3 of 12 runs ended; waits for engine 'mine'",
         "synthetic: 12 of 12 runs ended",
         f"synthetic is {state}: so (12 of 12 runs ended)",
     ]
