@@ -93,7 +93,12 @@ def train_command(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
     if settings == ["help"]:
-        _explain_settings()
+        from speciate.training.config import TrainConfig, WarmUpConfig
+        from speciate.training.reward_batch import EstimatorConfig
+
+        kinds = {"": TrainConfig, "estimator.": EstimatorConfig, "warm_up.": WarmUpConfig}
+        rows = [(prefix + name, text) for prefix, kind in kinds.items() for name, text in attribute_docs(kind).items()]
+        output.print_table(("recipe value", "meaning"), rows)
         return
     require_training()
     import torch
@@ -114,9 +119,9 @@ def train_command(
     _check_options(task, method, drop_none(**recipe))
     if gpu and not torch.cuda.is_available():
         raise ConfigurationError("--gpu: torch finds no CUDA device.", remedy="Leave --gpu out to train on the CPU.")
-    config = (
-        None if method == "base" else build_config(method, task, seed, steps, settings, mutator=mutator, warmed=warmed)
-    )
+    config = None
+    if method != "base":
+        config = build_config(method, task, seed, steps, settings, mutator=mutator, warmed=warmed)
     folder = out or Path(f"{task.replace(':', '.')}-{'mutator' if mutator else method}-{seed}")
     folder = folder if folder.name.strip(".") else folder.resolve()  # sibling directories are named after it
     complete = False
@@ -157,9 +162,7 @@ def _check_options(task: str, method: str, recipe: dict[str, Any]) -> None:
     from speciate.training.tasks import SANDBOXED
 
     if (":" in task or task in SANDBOXED) and "--base" not in recipe:
-        raise InvalidInputError(
-            f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
-        )
+        raise InvalidInputError(f"task {task!r} requires a language model: pass a local one with --base DIR.")
     if method == "base" and recipe:
         raise InvalidInputError(
             f"{next(iter(recipe))} does not apply to --method base, which has a fixed recipe.",
@@ -235,15 +238,6 @@ def _set_value(values: dict[str, Any], name: str, value: object) -> None:
             f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(names))}."
         )
     group[last] = value
-
-
-def _explain_settings() -> None:
-    from speciate.training.config import TrainConfig, WarmUpConfig
-    from speciate.training.reward_batch import EstimatorConfig
-
-    groups = {"": TrainConfig, "estimator.": EstimatorConfig, "warm_up.": WarmUpConfig}
-    rows = [(prefix + name, text) for prefix, kind in groups.items() for name, text in attribute_docs(kind).items()]
-    output.print_table(("recipe value", "meaning"), rows)
 
 
 def _warn(metrics: Sequence[Mapping[str, float]]) -> None:

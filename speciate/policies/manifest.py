@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,12 @@ def read_manifest(folder: Path) -> Manifest:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise InvalidInputError(f"{path} is not a manifest: {place}: {validation_message(first)}.") from None
+
+
+def manifest_in(folder: Path) -> Manifest | None:
+    with suppress(NotFoundError, InvalidInputError):
+        return read_manifest(folder)
+    return None
 
 
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:

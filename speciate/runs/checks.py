@@ -136,10 +136,8 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
             f" batch, not {spec.samples_per_prompt} and {spec.batch}."
         )
     if spec.budget.evaluations is not None and spec.budget.evaluations < spec.samples_per_prompt:
-        raise InvalidInputError(
-            f"learning: a budget of {spec.budget.evaluations} evaluations is less than a prompt's"
-            f" {spec.samples_per_prompt} answers: nothing could be compared."
-        )
+        few, group = spec.budget.evaluations, spec.samples_per_prompt
+        raise InvalidInputError(f"learning: {few} evaluations fill no group of {group} answers, which it compares.")
     size = spec.samples_per_prompt // answers
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")

@@ -114,9 +114,7 @@ class TrainConfig:
                 f"micro_batch = {self.micro_batch}: expected a divisor of {self.batch} and a multiple of {self.group}."
             )
         if at_once % self.updates:
-            raise InvalidInputError(
-                f"updates = {self.updates}: expected a divisor of the {at_once} rollouts of a pass."
-            )
+            raise InvalidInputError(f"updates = {self.updates}: expected a divisor of a pass's {at_once} rollouts.")
 
     @classmethod
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:

@@ -33,9 +33,7 @@ def entropic(batch: RewardBatch, config: EstimatorConfig, rng: np.random.Generat
     for members in batch.by_size:
         size = members.shape[1]
         if size < 3:
-            raise InvalidInputError(
-                f"a group has {size} answers: entropic expects at least 3.", remedy="Ask for more answers per prompt."
-            )
+            raise InvalidInputError(f"a group has {size} answers: entropic expects at least 3; ask for more.")
         if config.entropic_kl >= log(size):
             raise InvalidInputError(
                 f"entropic_kl = {config.entropic_kl} in a group of {size} answers: expected less than {log(size):.4g}"

@@ -17,7 +17,7 @@ from speciate.domain.errors import InvalidInputError, LearningError, NotFoundErr
 from speciate.domain.policy import Policy
 from speciate.policies.endpoint_check import adapter_name
 from speciate.policies.export import OPTIMIZER
-from speciate.policies.manifest import Manifest, read_manifest, weights_digest, write_manifest
+from speciate.policies.manifest import Manifest, manifest_in, weights_digest, write_manifest
 from speciate.ports.learner import LearningTask
 from speciate.training.models import library_versions, load_model, lora_config
 
@@ -130,18 +130,15 @@ def _flush(path: Path) -> None:
 
 
 def _manifest(task: LearningTask, weights: Weights) -> Manifest:
-    try:
-        before = read_manifest(weights.folder)
-    except (NotFoundError, InvalidInputError):
-        before = Manifest(
-            task="run",
-            method="base",
-            codec=task.base.codec,
-            max_tokens=task.base.sampling.max_tokens,
-            answers_per_rollout=task.base.answers_per_rollout,
-            seed=task.seed,
-            steps=0,
-        )
+    before = manifest_in(weights.folder) or Manifest(
+        task="run",
+        method="base",
+        codec=task.base.codec,
+        max_tokens=task.base.sampling.max_tokens,
+        answers_per_rollout=task.base.answers_per_rollout,
+        seed=task.seed,
+        steps=0,
+    )
     return before.model_copy(
         update={
             "method": task.learning.estimator.value,

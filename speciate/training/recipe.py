@@ -20,10 +20,10 @@ import transformers
 from pydantic import TypeAdapter
 from transformers import TrainerCallback, TrainerState
 
-from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import Probe
 from speciate.domain.values import digest_of
-from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
+from speciate.policies.manifest import MANIFEST, Manifest, manifest_in, read_manifest, weights_digest, write_manifest
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.arguments import turns
 from speciate.training.base import BaseConfig, train_base
@@ -43,11 +43,8 @@ BASES: Final = {
     "programs-hard": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),
 }
 
-_MEASURED: Final = {
-    "entropy": "entropy",
-    "kl": "kl",
-    "step_time": "step_time",
-    "sampling/sampling_logp_difference/mean": "sampling_gap",
+_MEASURED: Final = {name: name for name in ("entropy", "kl", "step_time")} | {
+    "sampling/sampling_logp_difference/mean": "sampling_gap"
 }
 """TRL's measurements that are kept, with their new names."""
 
@@ -65,14 +62,10 @@ Progress = Callable[[int, int, dict[str, float]], None]
 def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
     """Train the base of a task unless the folder already holds it; ``ConflictError`` if it holds something else."""
     if folder.exists() and any(folder.iterdir()):
-        try:
-            present = read_manifest(folder)
-        except (NotFoundError, InvalidInputError):
-            present = None
+        present = manifest_in(folder)
         if present is None or present.config != json.loads(json.dumps(asdict(config))) or present.task != task.name:
             raise ConflictError(
-                f"{folder} does not hold this base of task {task.name!r}.",
-                remedy="Choose another folder with --out, or remove that one.",
+                f"{folder} does not hold this base of task {task.name!r}.", remedy="Choose another --out."
             )
         return
     unfinished = folder.with_name(folder.name + ".unfinished")
@@ -147,12 +140,8 @@ def train_policy(
 
     check_run(task, config, folder, resume=resume)
     problems = problems_of(task, Split.TRAIN, config.problems)
-    identity = {
-        "task": task.name,
-        "config": as_json(config),
-        "base_digest": weights_digest(base),
-        "data_digest": digest_of([problem.digest for problem in problems]),
-    }
+    identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
+    identity["data_digest"] = digest_of([problem.digest for problem in problems])
     if is_complete(identity, folder, resume=resume):
         return
     with quiet():
@@ -199,7 +188,8 @@ def train_policy(
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         manifest = manifest_of(task, config, identity, history)
         probe = Probe(prompts=tuple(prompts), trained=after, base=before)
-        update = {"warm_up": warm_up_of(base), "probe": probe, "problems": len(problems)}
+        origin = manifest_in(base)
+        update = {"warm_up": origin.warm_up if origin else {}, "probe": probe, "problems": len(problems)}
         write_manifest(folder, manifest.model_copy(update=update))
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
@@ -236,15 +226,6 @@ def manifest_of(
     )
 
 
-def warm_up_of(base: Path) -> dict[str, Any]:
-    """Return the record of the warm-up that wrote a base; empty if none did."""
-    try:
-        manifest = read_manifest(base)
-    except (NotFoundError, InvalidInputError):
-        return {}
-    return manifest.warm_up
-
-
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     curve = []
     for entry in log:
@@ -272,14 +253,9 @@ def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool
         recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
         # ``check_run`` does not know the digests of base and problems yet.
         if other := [_NAMES[name] for name, value in identity.items() if recorded.get(name, value) != value]:
-            raise ConflictError(
-                f"{folder} holds a run with {' and '.join(other)}.",
-                remedy="Choose another folder with --out, or remove it.",
-            )
+            raise ConflictError(f"{folder} holds a run with {' and '.join(other)}.", remedy="Choose another --out.")
         if not complete and not resume:
-            raise ConflictError(
-                f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove the folder."
-            )
+            raise ConflictError(f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove it.")
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
@@ -304,9 +280,7 @@ def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path
     """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
     # On a CPU torch raises a plain RuntimeError.
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-        remedy = (
-            "One group is the least of a pass: use a smaller max_tokens, group or model, or an adapter (lora_rank)."
-        )
+        remedy = "One group is the least of a pass: use a smaller max_tokens, group or model, or a lora_rank."
         if at_once > config.group:
             remedy = f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume."
         return InvalidInputError(f"not enough memory for {at_once} rollouts at once: {error}", remedy=remedy)

@@ -150,10 +150,7 @@ def _check(rewards: FloatArray, *, single: bool) -> None:
     if bad.size:
         raise InvalidInputError(f"a reward is {bad[0]}: expected a number in [0, 1].")
     if single and rewards.shape[1] != 1:
-        raise InvalidInputError(
-            f"rollouts have {rewards.shape[1]} answers: this estimator requires one.",
-            remedy="For several answers use one of: vpo, multi_rlvr.",
-        )
+        raise InvalidInputError(f"rollouts have {rewards.shape[1]} answers: this estimator requires one, unlike vpo.")
 
 
 def _equal(scale: FloatArray, numbers: FloatArray, axis: int) -> NDArray[np.bool_]:

@@ -142,10 +142,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             return {"prompt": prompt.text(), "policy": policy}
         opening = opening_of(policy, prompt)
         if self._turns > 1 and not opening:
-            raise InvalidInputError(
-                f"prompt_style = scaffolded: problem {problem.slug!r} does not ask for a single Python program.",
-                remedy="Choose another prompt_style.",
-            )
+            raise InvalidInputError(f"prompt_style = scaffolded: {problem.slug!r} asks for no single Python program.")
         text = chat_text(self.processing_class, prompt, opening)
         ids = self.processing_class(text, add_special_tokens=False)["input_ids"]
         if (size := len(ids)) > self.config.max_prompt_tokens:

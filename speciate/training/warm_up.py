@@ -188,9 +188,7 @@ class _Sampler:
         if self._chosen.demonstrations:
             solutions = getattr(self._task, "with_solutions", None)
             if solutions is None:
-                raise InvalidInputError(
-                    f"task {self._task.name!r} has no demonstrations.", remedy="Leave warm_up.demonstrations out."
-                )
+                raise InvalidInputError(f"task {self._task.name!r} has no demonstrations: leave them out.")
             for index, (_, programs) in enumerate(solutions(Split.TRAIN, self._count)):
                 pools[index].update(dict.fromkeys(programs))
         few = [index for index, programs in pools.items() if len(programs) < self._m]

@@ -64,9 +64,9 @@ def located(what: str) -> Iterator[None]:
     except SpeciateError:
         raise
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{frame.filename}, line {frame.lineno}"
-        raise InvalidInputError(f"{what}: {type(error).__name__}: {error} ({place}).") from error
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{what}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})."
+        raise InvalidInputError(told) from error
 
 
 def problems_of(task: Task, split: Split, count: int, *, start: int = 0) -> list[Problem]:

@@ -261,7 +261,7 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
             {},
             "vpo takes several answers per completion, and policy base@1 writes 1",
         ),
-        ({"budget": {"evaluations": 5}}, {}, "a budget of 5 evaluations is less than a prompt's 8 answers"),
+        ({"budget": {"evaluations": 5}}, {}, "5 evaluations fill no group of 8 answers"),
         ({}, {"answers_per_rollout": 3, "prompt_style": PromptStyle.SCAFFOLDED}, "sets take several requests"),
         (
             {"learning": {"estimator": "vpo"}, "batch": 32, "samples_per_prompt": 32},
