@@ -158,7 +158,7 @@ def engine_session(stores: Stores) -> EngineSession:
     """Start a run that an engine proposes for, and lease it."""
     catalog = stores.catalog
     policies = RunPolicies(catalog.policy(f"{MARK}-policy"))
-    problem, spec = catalog.problem(f"{MARK}-problem"), toy_spec(13, engine="mine")
+    problem, spec = catalog.problem(f"{MARK}-problem"), toy_spec(13, engine="mine", strategy="vector_evolution")
     start_run(stores.runs, stores.signals, prepare_run(stores.runs, problem=problem, policies=policies, spec=spec))
     work(stores)
     session, _ = stores.engines.acquire(holder="test", lease_s=600, versions={})

@@ -294,7 +294,7 @@ def test_a_lane_opens_once_though_others_propose_while_the_seed_is_confirmed() -
     executor.execute(s.signals.waiting.popleft())
     confirmation = s.signals.waiting.popleft()
     batch = ProposedBatch((toy_rollout(),), toy_proposals(*(f"x = 1\ny = {i}\n" for i in range(40))))
-    sent = s.store.move(s.context.run_id, lambda change: ledger.record_external_batch(change, batch, 0.0))
+    sent = s.store.move(s.context.run_id, lambda change: ledger.record_external_batch(change, s.context, batch))
     for work_id in (sent.dispatch[-1].id, confirmation):
         assert executor.execute(work_id)
     lanes = [unit.new.lane for unit in run.units.values() if unit.new.kind is WorkKind.GENERATE]
