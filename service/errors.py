@@ -96,7 +96,8 @@ def _field_error(detail: dict[str, Any]) -> FieldError:
     place = place_of(detail | {"loc": detail["loc"][1:]}) or str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
         model = _MODELS.get(str(detail["loc"][-2]))
-        fields = "" if model is None else f": expected {', '.join(model.model_fields)}"
+        hint = ": the fields of a problem or policy belong under 'definition'" if place == "slug" else ""
+        fields = hint if model is None else f": expected {', '.join(model.model_fields)}"
         return FieldError(f"is not a known field{fields}", place)
     return FieldError(validation_message(detail), place)
 
@@ -104,10 +105,9 @@ def _field_error(detail: dict[str, Any]) -> FieldError:
 async def _http(_: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
+    detail = status.description if error.detail == status.phrase and status.description else error.detail
     if status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED} and error.detail == status.phrase:
         detail = "No route has this method and path. Pages start at /; /v1/openapi.json describes the REST API."
-        return problem_response(status, slug, status.phrase, detail, headers=error.headers)
-    detail = status.description if error.detail == status.phrase and status.description else error.detail
     return problem_response(status, slug, status.phrase, detail, headers=error.headers)
 
 

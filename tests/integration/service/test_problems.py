@@ -47,6 +47,8 @@ def test_problem_submission_is_versioned(api: Api) -> None:
     assert api.get("/v1/problems/toy").json() == second.json()
     versions = api.get("/v1/problems/toy/versions").json()
     assert [item["version"] for item in versions["items"]] == [2, 1]
+    assert "There are other versions of 'toy'." in api.get("/v1/problems/toy@9").json()["detail"]
+    assert "belong under 'definition'" in api.post("/v1/problems", definition).json()["detail"]
 
 
 def test_files_become_a_definition(api: Api) -> None:
