@@ -136,13 +136,18 @@ def parts(plan: Plan, folder: Path) -> Iterator[str]:
     if not any(run.arm in PRIMARY for run in runs):
         yield "No policy is trained yet." if measured["passed"] else "**The gate was missed, so nothing was trained.**"
         return
-    yield verdict(compare(runs, *PRIMARY))
+    yield " ".join([verdict(compare(runs, *PRIMARY)), *(_base(run) for run in runs if run.arm == BASE)])
     yield _arms(plan, runs)
     yield _answers(runs)
     if any(len(run.answers) > 1 for run in runs):
         yield _other_form(runs)
     yield _trainings(runs)
     yield _provenance(runs)
+
+
+def _base(base: Run) -> str:
+    met = 100 * _rates(base.asked, None).mean()
+    return f"The warmed base, which no reward has trained, meets {met:.1f} %; the test does not compare it."
 
 
 def _warm_up(measured: Line) -> str:
