@@ -4,8 +4,6 @@ It speaks the protocol of ``contained.command`` and is trusted: nothing of the c
 by closing the channel, and so does the worker's death. Before it ends, it kills and removes its container by name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ The container has the program, the evaluator's text in the file ``evaluator``, a
 the command prints is the result: a JSON object of rewards by name, or a number, which is the reward ``reward``.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import time

@@ -1,7 +1,5 @@
 """Turn another system's directory into a problem, with what its user chooses and what its evaluator returned."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A problem read from another system's directory, and the ordinary problem written from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,7 +1,5 @@
 """Read the files of a foreign directory and its folders, and nothing outside it."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

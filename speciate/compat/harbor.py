@@ -5,8 +5,6 @@ the same container and writes ``/logs/verifier/reward.txt`` or ``reward.json``; 
 Format: https://www.harborframework.com/docs/tasks.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -3,8 +3,6 @@
 Nothing is written. Names of the rewards become known when the evaluator scores the program, so that this is done first.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

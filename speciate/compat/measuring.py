@@ -1,7 +1,5 @@
 """Score an initial program to find its metrics, or say why it has none and what to do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

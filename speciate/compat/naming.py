@@ -1,7 +1,5 @@
 """Names, languages and packages of imported problems, and notes about them that apply to every system."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -14,8 +14,6 @@ The command line of AlphaEvolve: ``initial_program.*`` and ``evaluator.py``, a s
 maximizes every metric.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rewards of an imported problem: what the user names, else the rule of the other system."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -3,8 +3,6 @@
 Models and keys are ignored, and settings of another system's search.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final

@@ -4,8 +4,6 @@ The package holds the problem, a taskset of prompts and a reward function for ea
 ``speciate.runs.environment``.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Send one event to one webhook: signed, to an allowed address, within a few seconds whatever the receiver does."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ with an embedded IPv4. The service can reach addresses that its users must not: 
 beside the service, the machine itself.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

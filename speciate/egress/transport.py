@@ -9,8 +9,6 @@ limits each step, and every read of the headers is a step: a server that sends o
 indefinitely.
 """
 
-from __future__ import annotations
-
 import math
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Test whether an engine keeps the contract, without a service and without a model."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import threading

@@ -3,8 +3,6 @@
 This process stays outside: orphans become its children, so that none is left and all processor time is counted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """The engines that come with Speciate, their environments, and engines that the user names."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

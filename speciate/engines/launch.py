@@ -1,7 +1,5 @@
 """Run an engine on a run, contained."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

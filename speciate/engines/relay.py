@@ -3,8 +3,6 @@
 The engine gets no token of the service, no key of a model and no file of the evaluator.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -1,7 +1,5 @@
 """Lease runs that wait for an engine, and run it on each."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """ASGI application of the inference server: vLLM's routes over engines. ``create_app({"name": folder})``."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import gc

@@ -1,7 +1,5 @@
 """Load a Hugging Face folder, after checking everything; errors name the file and the remedy."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

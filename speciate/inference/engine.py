@@ -1,7 +1,5 @@
 """Continuous batching: sequences of many requests are continued together, and join and leave at every token."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ results then are equal to the last bit. Its kernels for AVX2 (Haswell, Zen) roun
 there log-probabilities differ by about 1e-7 between batches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

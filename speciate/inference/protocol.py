@@ -3,8 +3,6 @@
 A field that would change completions and is not implemented is refused, never ignored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, Self

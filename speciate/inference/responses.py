@@ -1,7 +1,5 @@
 """Build OpenAI responses from finished requests."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sample tokens for many sequences at once; each row depends on its own logits and random numbers only."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

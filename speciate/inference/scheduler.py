@@ -1,7 +1,5 @@
 """Run all engines in one thread, and pass them the requests of many connections."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Mapping

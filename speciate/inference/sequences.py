@@ -1,7 +1,5 @@
 """Store the running sequences, one row each: key-value cache, next logits, and sampled tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

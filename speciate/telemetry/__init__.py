@@ -1,7 +1,5 @@
 """Configure the logs and traces of a process from its settings."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit

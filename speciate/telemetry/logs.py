@@ -3,8 +3,6 @@
 Every line that is logged inside a ``log_context`` block carries its ids, such as ``run`` and ``work``.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

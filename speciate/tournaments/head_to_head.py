@@ -1,7 +1,5 @@
 """The standard head-to-head: entrants that compare policies alone, evolved and with a common mutator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple

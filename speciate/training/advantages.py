@@ -12,8 +12,6 @@ marginal set credit (Poly-EPO, arXiv 2604.17654; SetPO, arXiv 2602.01062) for th
 ``docs/evidence/vector-max-at-k.md``. Multi-RLVR comes from Multi-Answer RL (arXiv 2603.24844).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import comb

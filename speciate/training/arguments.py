@@ -1,7 +1,5 @@
 """Arguments of TRL's trainer for a run: lengths, and what fits into one pass."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, Final

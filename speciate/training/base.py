@@ -4,8 +4,6 @@ Each training problem gives three kinds of examples: single demonstrations, one 
 a parent, without which evolution hardly beats independent sampling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configuration of a reinforcement run, without importing torch."""
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Annotated, Self
 

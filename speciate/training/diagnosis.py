@@ -1,7 +1,5 @@
 """Tell from sampled answers how much a training on reward vectors can gain over one on their mean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self

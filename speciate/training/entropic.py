@@ -4,8 +4,6 @@ Source: Yuksekgonul et al., "Learning to Discover at Test Time", arXiv 2601.1617
 J_β = log E[exp(βR)] weighs an answer with exp(βr_i) / E[exp(βr)]; the advantage is that weight minus 1.
 """
 
-from __future__ import annotations
-
 from math import log
 from typing import Final
 

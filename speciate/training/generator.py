@@ -5,8 +5,6 @@ of its own: without a new prefill it goes back to where a rule ended an answer, 
 with their last token, and blocks with their last row.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

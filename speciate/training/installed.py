@@ -1,7 +1,5 @@
 """Check that the libraries for training are installed, without importing them."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from speciate.domain.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """Checkpoints that runs learn: each in a folder under its digest, complete from the moment it has its name."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

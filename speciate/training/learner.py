@@ -6,8 +6,6 @@ parent. Both are of the model's own distribution, before temperature and top-p. 
 against the policy that the run began with.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from math import isfinite

@@ -1,7 +1,5 @@
 """Loss of a policy update and its parts, as functions of tensors. Shapes: B rollouts of at most T tokens."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -1,7 +1,5 @@
 """Create, load and write models: tiny ones of the Llama architecture, or any Hugging Face folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version

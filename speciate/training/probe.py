@@ -1,7 +1,5 @@
 """Record the log-probabilities by which an endpoint of a trained model is recognised."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Produce a checkpoint from a task and a method: base, reinforcement run and manifest."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

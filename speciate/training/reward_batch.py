@@ -1,7 +1,5 @@
 """Configuration and checked input that the advantage estimators share."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from math import log
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """Rollouts that are being written, and rules that end them or write into them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Handle the rewards of rollouts: stack a batch into one array, measure it, and keep answers as later parents."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import isnan

@@ -1,7 +1,5 @@
 """Rollouts that are being written, in blocks of rows that share a prompt."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field

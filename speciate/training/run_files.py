@@ -1,7 +1,5 @@
 """Files that a reinforcement run keeps until it is complete: its identity, and each process's state in a checkpoint."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

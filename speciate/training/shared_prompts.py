@@ -6,8 +6,6 @@ and every rollout of its group continues from them. Values and gradients equal t
 of addition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby

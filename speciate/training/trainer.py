@@ -13,8 +13,6 @@ mean over the tokens of the batch. A test checks the signatures of TRL's private
 TRL may change them without notice.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ examples are sets and single answers in equal numbers, in the exact form of the 
 model's own readable single answers, so that the warm-up teaches a form and no content.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

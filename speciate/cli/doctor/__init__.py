@@ -1,7 +1,5 @@
 """``speciate doctor``: check the installation and print a fix for each problem found."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Annotated, Final
 from urllib.parse import urlsplit

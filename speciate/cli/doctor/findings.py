@@ -1,7 +1,5 @@
 """Findings: the results of the checks of ``speciate doctor``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

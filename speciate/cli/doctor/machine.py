@@ -1,7 +1,5 @@
 """Checks of this machine: Python, settings, servers, data directory and sandbox."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import shutil

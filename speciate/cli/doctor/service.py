@@ -1,7 +1,5 @@
 """Checks of a running service, local or remote: API, servers, clock, workers, queues, runs and policies."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime

@@ -1,7 +1,5 @@
 """``speciate mcp``: let coding agents take part in searches through the Model Context Protocol."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

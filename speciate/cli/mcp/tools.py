@@ -1,7 +1,5 @@
 """The tools of the MCP server: each is a few calls of the client, with answers that a model can read."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

@@ -1,7 +1,5 @@
 """Score a problem's seed program once on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Convert a directory of another system to a problem: score its initial program, then write the problem's files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

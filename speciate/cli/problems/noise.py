@@ -1,7 +1,5 @@
 """Measure how much evaluations of a seed program differ, before anything runs."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Example prompts and editable prompt templates of a problem."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

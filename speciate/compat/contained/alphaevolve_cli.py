@@ -1,7 +1,5 @@
 """Run an evaluator written for the command line of AlphaEvolve, which writes its result to ``--output-file``."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -4,8 +4,6 @@ Evaluators leave out rewards when a program fails or a cascade stops. A missing 
 range, as after a stage that did not run.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -6,8 +6,6 @@ This module provides ``openevolve.evaluation_result``, because evaluators import
 takes half a second to load.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -4,8 +4,6 @@ The script writes ``metrics.json`` and ``correct.json`` to the folder, or calls 
 module provides that function, which keeps the results in memory because tier B forbids writing files.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import runpy

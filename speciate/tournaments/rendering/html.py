@@ -1,7 +1,5 @@
 """A report as one HTML file: no scripts, no network, all text escaped, figures as inline SVG."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Final

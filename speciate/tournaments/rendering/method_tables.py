@@ -1,7 +1,5 @@
 """Verdicts and tables of training methods."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from speciate.tournaments.rendering.cells import Section, ends, p_value, shown

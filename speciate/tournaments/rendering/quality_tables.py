@@ -1,7 +1,5 @@
 """Tables beyond the standings: curves over k, profiles, laws, hypervolume, diversity and health of the policies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld

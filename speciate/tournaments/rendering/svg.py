@@ -1,7 +1,5 @@
 """Figures of a report: lines and points in the pixels of an SVG, which ``report.html`` draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log

@@ -1,7 +1,5 @@
 """A report as text tables in reading order, for the terminal and the HTML file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Build the report from the declaration and the stored results. It does not depend on arrival order or clocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Comparisons of a tournament's entrants, paired by problem and seed, and tested only when the design allows it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

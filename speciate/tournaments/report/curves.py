@@ -1,7 +1,5 @@
 """Curves of a report: targets reached by cost, and budget laws."""
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

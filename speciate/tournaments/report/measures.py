@@ -1,7 +1,5 @@
 """Models of a report's measures: estimates with intervals, curves, laws, quality and cost."""
 
-from __future__ import annotations
-
 from pydantic import ConfigDict, Field
 
 from speciate.domain.documented import Documented

@@ -1,7 +1,5 @@
 """Comparisons of training methods: every training run is one number, and the training runs are permuted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Models of a tournament's report, in reading order. Every number carries its sample size and names its test."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from speciate.domain.tournament import Extension, Tournament

@@ -1,7 +1,5 @@
 """Report sections beyond the standings: hypervolume, diversity and health of the policies."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Bootstrap intervals of a report's numbers: all share the same resampled problems, so each costs one product."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Final

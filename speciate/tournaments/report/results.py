@@ -1,7 +1,5 @@
 """Results of every planned run as arrays in declared order, so that arrival order does not matter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 

@@ -1,7 +1,5 @@
 """Summarize an ended run in numbers, computed once and stored with the plan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

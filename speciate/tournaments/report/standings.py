@@ -1,7 +1,5 @@
 """Standings: each entrant's solve rate, pass@k, best@k and expected running time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What makes the results of a tournament doubtful, in sentences."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final

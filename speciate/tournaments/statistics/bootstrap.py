@@ -1,7 +1,5 @@
 """Bootstrap intervals clustered by problem: samples of one problem are dependent, so whole problems are resampled."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@ Useful with four or more policies, or if not every pair met (``applies``); for t
 scipy is imported inside the functions because every process loads this module and few of them rank policies.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

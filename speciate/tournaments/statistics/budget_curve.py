@@ -1,7 +1,5 @@
 """Fit a law of diminishing returns to best@k over budgets, and extrapolate it with an interval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

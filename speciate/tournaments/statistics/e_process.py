@@ -5,8 +5,6 @@ A p-value that is inspected after every problem rejects a true null far too ofte
 with probability at most α (Ville 1939; Ramdas et al. 2023, arXiv 2210.01948).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Unbiased estimators from n samples per problem: pass@k, best@k, diversity, P(A > B). Higher scores are better."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 SciPy has no implementation, and moocore, pymoo or BoTorch are large dependencies for one number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

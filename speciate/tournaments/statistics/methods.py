@@ -6,8 +6,6 @@ method differ too, so a test of checkpoints rejects the null that two methods ar
 searches are behind it.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ In simulation (docs/evidence/power.md: 40 problems, 8 seeds, half a logit better
 therefore primary; McNemar's table shows the problems that only one policy unlocked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Tasks that policies are trained and compared on; each module makes, demonstrates and scores problems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module

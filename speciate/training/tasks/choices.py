@@ -4,8 +4,6 @@ A reward is the share of the hidden tests that an answer passes for one of the f
 input, so no program passes a test of two of them, and each needs a specialist: the trade-off that ``python`` lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final

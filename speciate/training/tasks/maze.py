@@ -1,7 +1,5 @@
 """Maze task: routes that collect gold or diamonds and never both, as problems of kind ``data``."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections import deque

@@ -9,8 +9,6 @@ best. This holds for routes that avoid lava; in 7 of 60 small mazes a route thro
 collects everything.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ answers are short: if the hidden function has more levels than an answer can hav
 which ones is a trade-off.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

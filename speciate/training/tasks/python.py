@@ -8,8 +8,6 @@ Split: the parity of the digest of what a function *does* on probe inputs. Two c
 in the same split, so no test function is trained on in other words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final

@@ -3,8 +3,6 @@
 The expression is both the reference solution and what computes the expected results, so the two cannot differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Score answers of language models by the service's evaluator."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

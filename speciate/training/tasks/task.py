@@ -1,7 +1,5 @@
 """Interface of a training task: problems for training and testing, in the form that the service searches."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
