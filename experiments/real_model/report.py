@@ -16,7 +16,7 @@ from experiments.real_model.plan import BASE, LABELS, PLANS, PRIMARY, SETS, WITH
 from experiments.reproduction.report import p_text, replace_results, spread
 from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
-from speciate.tournaments.statistics.methods import MethodTest, compare_methods, too_few_runs
+from speciate.tournaments.statistics.methods import MethodTest, compare_methods
 
 LEVEL: Final = 0.05
 WARM_UP: Final = "warm-up.json"
@@ -96,8 +96,8 @@ def token_ceiling(runs: Sequence[Run]) -> float:
     return float(WITHIN * max(taken))
 
 
-def verdict(test: MethodTest | None) -> str:
-    """Return the sentence that follows from the primary test."""
+def verdict(test: MethodTest | None, declared: int) -> str:
+    """Return the sentence that follows from the primary test, once the declared number of pairs is there."""
     if test is None:
         return "**No verdict yet**: no training seed has both VPO and GRPO."
     a, b = (100 * float(np.mean(rates)) for rates in (test.rates_a, test.rates_b))
@@ -107,9 +107,8 @@ def verdict(test: MethodTest | None) -> str:
         f" points, {runs} : {runs} training runs, exact p = {p_text(test.p_value)}, least possible"
         f" {p_text(test.smallest_p)})"
     )
-    few = too_few_runs(runs, runs, LEVEL, paired=False)
-    if few:
-        return f"**No verdict yet**: {figures}; {few}."
+    if runs < declared:
+        return f"**No verdict yet, {runs} of {declared} declared pairs of trainings.** So far {figures}."
     if test.p_value > LEVEL:
         side = "The prediction does not hold: no difference is shown"
         return f"**{side}.** {figures}."
@@ -136,7 +135,9 @@ def parts(plan: Plan, folder: Path) -> Iterator[str]:
     if not any(run.arm in PRIMARY for run in runs):
         yield "No policy is trained yet." if measured["passed"] else "**The gate was missed, so nothing was trained.**"
         return
-    yield " ".join([verdict(compare(runs, *PRIMARY)), *(_base(run) for run in runs if run.arm == BASE)])
+    yield " ".join(
+        [verdict(compare(runs, *PRIMARY), plan.runs[PRIMARY[0]]), *(_base(run) for run in runs if run.arm == BASE)]
+    )
     yield _arms(plan, runs)
     yield _answers(runs)
     if any(len(run.answers) > 1 for run in runs):

@@ -128,14 +128,15 @@ def experiment(folder: Path, vpo: Sequence[int], grpo: Sequence[int]) -> None:
         ([5, 5, 6, 7, 7], [0] * 5, "**VPO is ahead of GRPO, as predicted.** VPO meets 100.0 % of the targets"),
         ([0] * 5, [1, 1, 2, 3, 3], "**VPO is behind GRPO: the prediction fails.**"),
         ([5, 0, 5, 0, 5], [1, 0, 1, 1, 0], "no difference is shown.** VPO meets 60.0 %"),
-        ([5, 5, 5], [0, 0, 0], "**No verdict yet**: VPO meets 100.0 %"),
+        # Ahead, and enough pairs for a difference, but fewer than declared.
+        ([5] * 4, [0] * 4, "**No verdict yet, 4 of 5 declared pairs of trainings.** So far VPO meets 100.0 %"),
     ],
 )
 def test_the_verdict_follows_from_the_numbers(tmp_path: Path, vpo: list[int], grpo: list[int], sentence: str) -> None:
     experiment(tmp_path, vpo, grpo)
     test = compare(read_runs(tmp_path), *PRIMARY)
     assert test is not None
-    assert sentence in verdict(test)
+    assert sentence in verdict(test, declared=5)
     if len(vpo) == 5:
         assert test.smallest_p == pytest.approx(2 / 252)
 
@@ -145,7 +146,7 @@ def test_only_seeds_of_both_arms_count(tmp_path: Path) -> None:
     test = compare(read_runs(tmp_path), *PRIMARY)
     assert test is not None
     assert len(test.rates_a) == 2
-    assert "No verdict yet" in verdict(None)
+    assert "No verdict yet" in verdict(None, declared=5)
 
 
 def test_the_page_has_both_plans(tmp_path: Path) -> None:
