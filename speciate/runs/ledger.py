@@ -147,7 +147,7 @@ def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Seque
 
 
 def settle(progress: RunProgress, context: RunContext, reserved_tokens: int, rollouts: Sequence[Rollout]) -> None:
-    """Charge answers of no batch in place of their reservation: an engine received them, or they came too late."""
+    """Charge answers in place of the tokens that their request had reserved."""
     progress.reserved_tokens -= reserved_tokens
     _charge_rollouts(progress, context, rollouts)
 

@@ -3,7 +3,9 @@ SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, 
   a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {policy_names} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
   p.definition ->> 'kind' = 'in_process' AS forgeable, {attested} AS attested,
-  c.state, c.number, d.id AS candidate_id, d.role IN ('seed', 'repeat') AS by_seed, c.evaluations, c.tokens, c.seconds, r.sources, c.at,
+  -- A repetition claims a target only for a seed program whose first evaluation had no rewards.
+  c.state, c.number, d.id AS candidate_id, d.role IN ('seed', 'repeat') AS by_seed,
+  c.evaluations, c.tokens, c.seconds, r.sources, c.at,
   CASE WHEN o.author IS NOT NULL THEN e.slug || '@' || e.version END AS proposed_by, o.author, o.model,
   CASE WHEN e.definition -> 'lineage' IS NOT NULL THEN e.slug || '@' || e.version END AS learned
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id

@@ -63,8 +63,8 @@ def located(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{what}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})."
-        raise InvalidInputError(told) from error
+        message = f"{what}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})."
+        raise InvalidInputError(message) from error
 
 
 def problems_of(task: Task, split: Split, count: int, *, start: int = 0) -> list[Problem]:
