@@ -142,7 +142,7 @@ def test_new_weights_in_the_same_folder_are_another_policy(
         before = client.sample([REQUEST])[0].completions
         shutil.copy(adapters["two"] / "adapter_model.safetensors", folder)
         client.revalidate()
-        with pytest.raises(PolicyUnavailableError, match="Register the policy again"):
+        with pytest.raises(PolicyUnavailableError, match="register the policy as a new version"):
             client.sample([REQUEST])
     renewed = _policy(plain, "grown", folder)
     assert renewed.model != policy.model
