@@ -75,6 +75,7 @@ def test_too_few_problems_are_noted_and_one_seed_has_one_column() -> None:
     assert comparison.note.endswith("; 4 problems cannot decide any comparison: expected at least 6")
     standings = next(section for section in sections(report) if section.key == "standings")
     assert standings.columns[4:6] == (">pass@1", ">best@1")
+    assert [row[0] for row in standings.rows] == [each.entrant for each in reversed(report.standings.standings)]
     (scores, *_) = [s for s in short_sections(report_of(several, results_of(several))) if s.key == "standings"]
     assert scores.columns[-1] == ">best@1"  # what is tested is the mean over seeds, not the best of them
 
