@@ -1,7 +1,5 @@
 """Serve the API: ``python -m service``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Create the API application. Serve it with ``python -m service``."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,7 +1,5 @@
 """Authentication: map a token or session cookie to a principal, apply rate limits, and select the project."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Self
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Listen for commits on Redis, which wake the streams; without Redis they poll PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """FastAPI dependencies: application state, authorization, and query parameters that many routes share."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """Unified diffs of untrusted programs, in bounded time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher

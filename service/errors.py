@@ -1,7 +1,5 @@
 """Map exceptions to HTTP responses with problem details."""
 
-from __future__ import annotations
-
 import logging
 import math
 from http import HTTPStatus

@@ -4,8 +4,6 @@
 minute could hold a connection. ``service.middleware.body_limit`` limits request bodies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from http import HTTPStatus

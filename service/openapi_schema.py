@@ -1,7 +1,5 @@
 """Build the OpenAPI document of the REST API."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Look up the project that owns a run, candidate, rollout or engine session."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID

@@ -3,8 +3,6 @@
 Endpoints are contacted in separate threads, so that slow endpoints and name servers do not delay other requests.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """The principal of a request: its identity, scope and project."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Final, cast
 from uuid import UUID

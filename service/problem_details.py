@@ -1,7 +1,5 @@
 """Error responses as RFC 9457 problem details."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final

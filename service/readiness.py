@@ -1,7 +1,5 @@
 """Check the servers behind the API for probes, in one thread however many probes wait."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Streams of JSON Lines as downloads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final

@@ -4,8 +4,6 @@ PostgreSQL is the source of truth. A viewer takes new events from its channel, a
 PostgreSQL. No event is lost or repeated, whatever Redis does.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections import deque

@@ -1,7 +1,5 @@
 """Graceful shutdown: announce it, close connections with their responses, end event streams, then stop the server."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import threading

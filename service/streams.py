@@ -3,8 +3,6 @@
 The events of runs (``service.run_events``) and the live parts of pages (``service.dashboard.live``) are such streams.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from abc import ABC, abstractmethod

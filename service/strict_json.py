@@ -4,8 +4,6 @@ Python's parser accepts ``NaN``, reads ``1e999`` as infinity and keeps lone surr
 characters. This module rejects all of them and names their place.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Reconcile campaigns: grant evaluations slice by slice where a new target is likeliest."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Composition root of a worker process: its shared objects, created once and after the fork."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

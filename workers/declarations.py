@@ -1,7 +1,5 @@
 """Move the runs of tournaments and campaigns toward the state of their declaration."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection
 from typing import Any, Final

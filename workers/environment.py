@@ -1,7 +1,5 @@
 """Erase secrets from the environment of this process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterable

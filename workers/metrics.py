@@ -1,7 +1,5 @@
 """Count and trace the calls of policies and evaluators, without changing requests or answers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Delete old data once an hour: texts of ended runs, deleted objects, entries of the audit log, and environments."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

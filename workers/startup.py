@@ -1,7 +1,5 @@
 """Start a worker: wait for the database schema, then announce the process until it stops."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

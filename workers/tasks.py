@@ -1,7 +1,5 @@
 """Celery tasks; a message holds only the id of a work unit, a candidate to replay or a seed to check."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 from uuid import UUID

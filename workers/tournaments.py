@@ -1,7 +1,5 @@
 """Reconcile tournaments: start the runs of the plan, record ended ones, and complete a decided tournament."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

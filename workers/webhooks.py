@@ -1,7 +1,5 @@
 """Deliver webhooks from a thread of every control worker, so that a slow receiver never delays a run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

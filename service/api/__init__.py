@@ -1,7 +1,5 @@
 """The REST API, one module per resource."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Routes for administration: tokens, projects with their quotas, and the audit log."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Routes of campaigns: declare, list, read and steer them, and their decisions."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Response
 
 from service.api.declarations import add_declaration_routes

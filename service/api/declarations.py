@@ -1,7 +1,5 @@
 """Routes that tournaments and campaigns share: list, read, pause, resume and cancel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Routes for runners of engines: lease runs, let their policies answer, evaluate programs (ADR 65)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Routes for external evaluators: lease candidates, keep the leases, submit rewards (ADR 38)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Final, Self
 from uuid import UUID

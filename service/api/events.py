@@ -1,7 +1,5 @@
 """Route for the events of a run: JSON pages, or a live stream of server-sent events."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from anyio import to_thread

@@ -1,7 +1,5 @@
 """Routes for monitoring: health, readiness, Prometheus metrics and workers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from anyio import CapacityLimiter, to_thread

@@ -1,7 +1,5 @@
 """Routes for policies: register, list, read and ping."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from anyio import to_thread

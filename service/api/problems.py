@@ -1,7 +1,5 @@
 """Routes for problems and problem sets."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse
 

@@ -1,7 +1,5 @@
 """Routes for proposers outside the service: prompts, proposals, their results, and hints (ADR 38)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Routes for the results of a run (candidates, archive, front, rollouts, …), and for candidates and rollouts by id."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query

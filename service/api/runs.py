@@ -1,7 +1,5 @@
 """Routes for runs: start, list, read, label, steer, archive and delete. Also the list of strategies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Annotated

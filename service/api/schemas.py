@@ -1,7 +1,5 @@
 """Request bodies, path parameters, and responses that are not records of ``speciate.schema``."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeVar
 from uuid import UUID

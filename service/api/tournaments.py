@@ -1,7 +1,5 @@
 """Routes of tournaments: declare, list, read, extend and steer them, and their results."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Final
 

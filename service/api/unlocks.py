@@ -1,7 +1,5 @@
 """Route for unlocks: reached targets, with the policy and the cost."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 from uuid import UUID
 

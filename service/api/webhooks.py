@@ -1,7 +1,5 @@
 """Routes for webhooks: create, list, delete and test them, and read their deliveries."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from uuid import UUID
 

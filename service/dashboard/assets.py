@@ -1,7 +1,5 @@
 """Serve static files under paths with their content hash: compressed once, cached by browsers for good."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from dataclasses import dataclass

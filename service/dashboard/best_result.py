@@ -1,7 +1,5 @@
 """The best result of a run, at the top of its page: the candidate, its rewards against the targets, its program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

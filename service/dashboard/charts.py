@@ -1,7 +1,5 @@
 """Charts: a title, a Plotly figure as JSON, and a table with the same data."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Dependencies of the pages: stores, cached populations, figures and reports, and live views."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast

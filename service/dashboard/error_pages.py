@@ -1,7 +1,5 @@
 """Render problem details as a page for clients that accept HTML, with the same status."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import MutableMapping
 from http import HTTPStatus

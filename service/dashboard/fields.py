@@ -1,7 +1,5 @@
 """Form fields made from the JSON schema of a model, and the form values they read back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Format numbers, durations, sizes and times for people."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Read forms sent by our own pages, and describe what is wrong with them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email import message_from_bytes, policy

@@ -1,7 +1,5 @@
 """Highlight programs as HTML: spans with classes and no style, in bounded time."""
 
-from __future__ import annotations
-
 import re
 import time
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Forms derived from declared models: a few fields first, the others under "Advanced"."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The order in which charts and tables show the objectives of a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from speciate.domain.objective import Objective

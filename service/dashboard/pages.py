@@ -1,7 +1,5 @@
 """Render templates as pages, always escaped, with headers that allow same-origin content only."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Parameters that several pages take."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from uuid import UUID
 

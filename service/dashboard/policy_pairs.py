@@ -3,8 +3,6 @@
 An unlock by a pair counts for neither of its policies alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

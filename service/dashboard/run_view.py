@@ -1,7 +1,5 @@
 """The values and charts of a run's pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Ranges and scales of chart axes: the bulk of the data sets them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

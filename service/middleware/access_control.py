@@ -1,7 +1,5 @@
 """Access control: authenticate each request by token, session cookie or loopback address, and audit it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Limit the size of request bodies and the time they may take."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from http import HTTPStatus

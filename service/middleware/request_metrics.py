@@ -1,7 +1,5 @@
 """Request middleware: count, time, log and trace each request under a request id."""
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -1,7 +1,5 @@
 """Limit the open event streams of one client."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The allocation of a campaign's evaluations to problems, and the targets they reached."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate

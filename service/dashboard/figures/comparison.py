@@ -1,7 +1,5 @@
 """Charts of several runs on one problem: the best candidate and the hypervolume over evaluations, and the fronts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Learning curves of a run, or a campaign, that trains its policy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Parallel coordinates of the Pareto front: crossing lines are trade-offs."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

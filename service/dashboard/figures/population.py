@@ -1,7 +1,5 @@
 """The population in reward space and its Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Best values so far and failures of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The record history of a problem: its unlocks over time with the evaluations they took."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """Charts for hundreds of objectives, such as test cases: which are solved, and by how many candidates."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

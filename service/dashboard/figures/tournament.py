@@ -1,7 +1,5 @@
 """Declared differences and cumulative reach of a tournament, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

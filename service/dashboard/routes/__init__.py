@@ -1,7 +1,5 @@
 """Routers of the pages: one module per page."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Access page: API tokens of the project, projects and quotas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Pages about the whole installation: running runs and latest unlocks at ``/``, and live workers at ``/workers``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, Final
 

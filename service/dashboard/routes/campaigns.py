@@ -1,7 +1,5 @@
 """Pages of campaigns: the form, the progress of the problems, and decisions with their results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Candidates of a run: the filtered list, and the page of a candidate with texts, diff and replay."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final

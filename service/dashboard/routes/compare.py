@@ -1,7 +1,5 @@
 """Comparison of several runs: best values, hypervolume, fronts, and the settings in which they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The pages and actions that tournaments and campaigns share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

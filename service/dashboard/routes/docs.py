@@ -1,7 +1,5 @@
 """The guides, rendered from their Markdown files, and the page of the REST API."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from functools import cache

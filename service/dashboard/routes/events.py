@@ -1,7 +1,5 @@
 """Event log of a run."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response

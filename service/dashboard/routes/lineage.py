@@ -1,7 +1,5 @@
 """Path of a candidate from the seed program: its first parents, what each changed and gained."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Final
 

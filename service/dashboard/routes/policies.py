@@ -1,7 +1,5 @@
 """Policies: the registration form, the list, and the page of a version with statistics, unlocks and a ping."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Problems: the list, the page of a version with its record history, and the submission form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 

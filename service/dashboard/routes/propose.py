@@ -1,7 +1,5 @@
 """Form with which a person proposes a program to a run, the wait for its result, and hints to the run's policies."""
 
-from __future__ import annotations
-
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request, Response

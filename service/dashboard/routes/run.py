@@ -1,7 +1,5 @@
 """Page of a run: its charts, and the actions pause, resume, cancel and label."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The list of runs, and the form that starts one, with the fields of ``RunSpec`` and the strategy's config model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final

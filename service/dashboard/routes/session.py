@@ -1,7 +1,5 @@
 """Log in and out, and select project and theme."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool

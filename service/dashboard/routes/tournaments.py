@@ -1,7 +1,5 @@
 """Pages of tournaments: the form, the report, and two entrants side by side."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Unlock matrix: problems by policies, and the difference of two columns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial

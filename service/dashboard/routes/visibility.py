@@ -1,7 +1,5 @@
 """Archive, delete and restore runs, problems and policies from their pages and lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fastapi import APIRouter, Response
