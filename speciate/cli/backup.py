@@ -13,7 +13,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import DataDir, command, command_group
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.local.servers import available_servers
 from speciate.storage.migrate import revision_of, upgrade
 from speciate.storage.stores import open_stores
@@ -35,6 +35,8 @@ def backup_command(
     encrypted; only this user may read it. Connects to the configured database or that of the running service, or
     starts the database of the data directory for the duration of the command.
     """
+    if file.is_dir():
+        raise InvalidInputError(f"{file} is a directory.", remedy="Name a file in it.")
     if file.exists() and not force:
         raise ConflictError(f"{file} already exists.", remedy="Choose another file, or pass --force.")
     with available_servers(data_dir) as settings, output.console(stderr=True).status("Backing up …"):

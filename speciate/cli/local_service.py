@@ -24,6 +24,7 @@ from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
+from speciate.embedded.errors import GuardEndedError
 from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.placement import make_data_dir
 from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses, Preload
@@ -127,7 +128,7 @@ class LocalService:
             )
         self._register_policies()
         self._wait_for_workers()
-        announce_servers(self.settings, self.url)
+        announce_servers(self.settings, self.url, embedded=self.servers is not None)
         self._announced = True
 
     def stop(self) -> None:
@@ -137,9 +138,10 @@ class LocalService:
             self._announced = False
         if self.processes is not None:
             # Signal all at once: they stop independently of each other, and lost work is repeated.
-            for name, status in self.poll().items():
-                if status.running:
-                    self.processes.signal(name, SIGTERM)
+            with suppress(GuardEndedError):
+                for name, status in self.poll().items():
+                    if status.running:
+                        self.processes.signal(name, SIGTERM)
             self.processes.stop()
             self.processes = None
         if self.servers is not None:

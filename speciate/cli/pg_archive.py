@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -83,13 +83,41 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
 
 
 def read_archive(url: str, path: Path) -> None:
-    """Restore an archive into a database in one transaction, after dropping its contents."""
-    major = _major(url)
-    with psycopg.connect(_address(url, password=True), autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
-    options = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
-    _run("pg_restore", major, [*options, f"--dbname={_address(url)}", str(path)], url)
+    """Replace the contents of a database by an archive in one transaction, so that a failure changes nothing."""
+    arguments = [str(_program("pg_restore", 0)), "--file=-", "--no-owner", "--no-privileges", str(path)]
+    try:
+        with (
+            psycopg.connect(_address(url, password=True)) as connection,
+            subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as archive,
+        ):
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+            _execute(connection, cast("BinaryIO", archive.stdout))
+            _, stderr = archive.communicate()
+            if archive.returncode != 0:
+                why = stderr.decode(errors="replace").strip().removeprefix("pg_restore: error: ").rstrip(".")
+                raise InvalidInputError(f"{path} is damaged: {why}. The database is unchanged.")
+    except psycopg.Error as error:
+        raise UnavailableError(f"the restore failed, and the database is unchanged: {error}".rstrip()) from None
+
+
+def _execute(connection: psycopg.Connection, script: BinaryIO) -> None:
+    """Execute a script of ``pg_restore``."""
+    statements: list[bytes] = []
+    for line in script:
+        if line.startswith((b"\\", b"SET transaction_timeout")):
+            continue  # a command for psql, or a setting of PostgreSQL 17 that an older server does not know
+        statements.append(line)
+        if line.startswith(b"COPY ") and line.endswith(b" FROM stdin;\n"):
+            *before, copy = statements
+            connection.execute(b"".join(before))
+            with connection.cursor().copy(copy) as rows:
+                for row in iter(script.readline, b"\\.\n"):
+                    if not row:
+                        break  # the archive is cut off
+                    rows.write(row)
+            statements = []
+    connection.execute(b"".join(statements))
 
 
 def _major(url: str) -> int:

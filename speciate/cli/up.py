@@ -94,12 +94,14 @@ def up_command(
 
 
 def _supervise(service: LocalService, out: Console) -> None:
-    from speciate.embedded.errors import EmbeddedServerError
+    from speciate.embedded.errors import EmbeddedServerError, GuardEndedError
 
     while True:
         time.sleep(_POLL_S)
         try:
             restarted = service.restart_ended()
+        except GuardEndedError:
+            raise  # everything under it has ended, too
         except EmbeddedServerError as error:
             # The cause may be temporary, such as a full disk: the next attempt can succeed.
             out.print(f"{sanitize(error)} Retrying …", soft_wrap=True)
@@ -146,14 +148,18 @@ def start_service(service: LocalService, out: Console) -> None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise ``StopRequested`` at the first SIGINT, SIGTERM or SIGHUP, and ignore further ones during shutdown."""
+    """Raise ``StopRequested`` at the first SIGINT, SIGTERM or SIGHUP, and ignore further ones during shutdown.
+
+    A signal that the caller has this process ignore, as ``nohup`` does, stays ignored.
+    """
 
     def stop(*_: object) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)
         raise StopRequested
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    catchable = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [each for each in catchable if signal.getsignal(each) is not signal.SIG_IGN]
     before: dict[signal.Signals, Any] = {each: signal.signal(each, stop) for each in signals}
     try:
         yield

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
-from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.errors import EmbeddedServerError, GuardEndedError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _ANSWER_LIMIT_S = 10.0
@@ -211,7 +211,7 @@ class GuardedProcesses:
             sent = socket.send_fds(self._commands_to, [line], [] if file is None else [file.fileno()])
             self._commands_to.sendall(line[sent:])
         except (BrokenPipeError, ConnectionResetError):
-            raise EmbeddedServerError(f"the guard process {self.guard_pid} has ended") from None
+            raise GuardEndedError(self.guard_pid) from None
 
     def _wait_until(self, reached: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -224,11 +224,15 @@ class GuardedProcesses:
     def _receive(self, timeout_s: float) -> bool:
         """Process the guard's events; return True if any arrived."""
         guard = self._guard
-        if guard is None or guard.stdout is None or not select.select([guard.stdout], [], [], timeout_s)[0]:
+        if guard is None or guard.stdout is None:
+            return False
+        events = select.poll()  # select() takes no descriptor beyond 1,023
+        events.register(guard.stdout, select.POLLIN)
+        if not events.poll(1000 * timeout_s):
             return False
         received = os.read(guard.stdout.fileno(), 1 << 16)
         if not received:
-            raise EmbeddedServerError(f"the guard process {guard.pid} has ended; its children end with it")
+            raise GuardEndedError(guard.pid)
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
             self._note(json.loads(line))

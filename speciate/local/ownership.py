@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 from uuid import UUID, uuid4
 
 FOLDER = "local"
 """Folder of these files in the data directory."""
+
+_RUN_LINE: Final = re.compile(r"^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\n", re.MULTILINE)
 
 
 class OwnRuns:
@@ -56,16 +60,18 @@ def take_left_behind(folder: Path) -> Iterator[tuple[list[UUID], datetime]]:
     for path in sorted(folder.glob("[0-9a-f]*")):
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # another process took it, or another user owns it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not path.exists():
                 continue  # another process took it
-            socket_folder, *lines = path.read_text().splitlines()
-            shutil.rmtree(socket_folder, ignore_errors=True)
-            # A last line without its end was cut off with the process.
-            yield [UUID(line) for line in lines], datetime.fromtimestamp(os.fstat(file).st_mtime, UTC)
+            # Only whole lines count: the end of a file may be cut off or damaged, as on a full disk.
+            text = path.read_text(errors="replace")
+            if socket_folder := re.match(r"(/[^\0\n]+)\n", text):
+                shutil.rmtree(socket_folder[1], ignore_errors=True)
+            run_ids = [UUID(line) for line in _RUN_LINE.findall(text)]
+            yield run_ids, datetime.fromtimestamp(os.fstat(file).st_mtime, UTC)
             path.unlink()
         except BlockingIOError:
             continue  # its process lives

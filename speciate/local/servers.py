@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from speciate.storage.stores import Stores
 
 
-def announce_servers(settings: Settings, url: str) -> None:
+def announce_servers(settings: Settings, url: str, *, embedded: bool) -> None:
     """Write the addresses of the servers and of the API to the data directory, readable by this user only."""
     from speciate.embedded.placement import write_private
 
@@ -28,6 +28,7 @@ def announce_servers(settings: Settings, url: str) -> None:
         "database_url": settings.database_url.get_secret_value(),
         "redis_url": settings.redis_url.get_secret_value(),
         "url": url,
+        "embedded": embedded,
     }
     write_private(settings.data_dir / ANNOUNCEMENT, json.dumps(addresses))
 
@@ -52,9 +53,7 @@ def connected_stores(data_dir: Path | None = None) -> Iterator[Stores]:
 def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
     """Return settings with server addresses, starting the embedded servers for this block if none is running."""
     settings = load_settings(data_dir=data_dir)
-    if (settings.database_url is not None and settings.redis_url is not None) or (
-        settings.data_dir / ANNOUNCEMENT
-    ).exists():
+    if (settings.database_url is not None and settings.redis_url is not None) or _announced(settings) is not None:
         yield with_server_addresses(settings)
         return
     from speciate.embedded.servers import EmbeddedServers
@@ -75,11 +74,26 @@ def with_server_addresses(settings: Settings) -> Settings:
     settings = with_own_secret_key(settings, make=False)
     if settings.database_url is not None and settings.redis_url is not None:
         return settings
-    try:
-        addresses = json.loads((settings.data_dir / ANNOUNCEMENT).read_text())
-    except FileNotFoundError:
+    if (addresses := _announced(settings)) is None:
         raise ConfigurationError(
             f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",
             remedy="Start `speciate up`, or set both variables.",
-        ) from None
+        )
     return settings.model_copy(update={name: SecretStr(addresses[name]) for name in ("database_url", "redis_url")})
+
+
+def _announced(settings: Settings) -> dict[str, Any] | None:
+    """Return the addresses of the service that runs on the data directory; a killed one has left its file behind."""
+    from speciate.embedded.errors import DataDirectoryBusyError
+    from speciate.embedded.lock import shared_runtime_dir
+
+    try:
+        addresses: dict[str, Any] = json.loads((settings.data_dir / ANNOUNCEMENT).read_text())
+        if addresses.get("embedded", True):
+            shared_runtime_dir(settings.data_dir)
+            return None
+    except (OSError, ValueError):
+        return None
+    except DataDirectoryBusyError as error:
+        return addresses if error.lasts else None
+    return addresses

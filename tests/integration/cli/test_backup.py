@@ -226,6 +226,40 @@ def test_invalid_and_newer_backups_are_rejected_without_data_loss(
     assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == ExitCode.INVALID
 
 
+def test_damaged_backup_changes_nothing(
+    stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
+) -> None:
+    assert settings.database_url is not None
+    source, file = settings.database_url.get_secret_value(), tmp_path / "all.dump"
+    ended = _begin(stores, 12)
+    _Hands(stores).work()
+    assert call(source, "backup", str(file))[0] == ExitCode.OK
+    assert call(empty_url, "restore", str(file))[0] == ExitCode.OK
+    file.write_bytes(file.read_bytes()[:-200])
+
+    codes: list[int] = []
+
+    def in_use() -> bool:
+        codes.append((outcome := call(empty_url, "restore", str(file), "--force"))[0])
+        return "open connections" in outcome[2]
+
+    wait_for(lambda: not in_use())
+
+    assert codes[-1] == ExitCode.INVALID
+    restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
+    try:
+        assert _record(restored, ended) == _record(stores, ended)
+    finally:
+        restored.close()
+
+
+def test_backup_to_a_directory_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["backup", str(tmp_path), "--force", "--data-dir", str(tmp_path / "new")], prog_name="speciate")
+    assert ended.value.code == ExitCode.INVALID
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_missing_backup_file_creates_no_database(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         app(["restore", str(tmp_path / "none"), "--data-dir", str(tmp_path / "new")], prog_name="speciate")

@@ -1,6 +1,7 @@
 """The guard with any commands: what the parent sees, in which order they stop, and that nothing of them stays."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def test_exits_are_seen(processes: GuardedProcesses, shell: Command) -> None:
     processes.start(shell("stays", "exec sleep 60"))
     assert wait_for(lambda: [processes.poll()[name].returncode for name in ("fails", "killed")] == [3, -9])
     assert processes.poll()["stays"].running
+
+
+def test_parent_with_many_open_files(shell: Command) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        with GuardedProcesses() as guarded:
+            guarded.start(shell("stays", "exec sleep 60"))
+            assert guarded.poll()["stays"].running
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_output_is_appended_to_a_private_log(processes: GuardedProcesses, shell: Command, tmp_path: Path) -> None:

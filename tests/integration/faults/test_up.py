@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from speciate.cli.errors import ExitCode
 from speciate.client import Client, RunHandle
 from speciate.domain.errors import UnavailableError
 from speciate.domain.policy import Policy
@@ -124,3 +126,20 @@ def test_a_port_in_use_leaves_no_cluster_behind(
         assert _up(started, open_dir, port).wait(60) == 6
     assert f"127.0.0.1:{port}" in (open_dir / "up-0.log").read_text()
     assert not list((open_dir / "data").rglob("PG_VERSION"))
+
+
+def test_a_lost_guard_ends_the_service_and_a_killed_service_leaves_a_directory_that_can_be_backed_up(
+    started: list[subprocess.Popen[bytes]], open_dir: Path, port: int
+) -> None:
+    first = _up(started, open_dir, port)
+    _wait_until_announced(open_dir)
+    guards = subprocess.check_output(["pgrep", "-P", str(first.pid), "-f", "guard.py"]).split()
+    os.kill(int(guards[-1]), signal.SIGKILL)
+    assert first.wait(60) == ExitCode.UNREACHABLE
+    assert re.search(r"error: the guard process \d+ has ended", (open_dir / "up-0.log").read_text())
+    second = _up(started, open_dir, port)
+    _wait_until_announced(open_dir)
+    second.kill()
+    second.wait()
+    command = [Path(sys.executable).with_name("speciate"), "backup", "b.dump", "--data-dir", "data"]
+    subprocess.run(command, cwd=open_dir, check=True)

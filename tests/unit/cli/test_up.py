@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -14,6 +16,7 @@ from evaluators.tiers.launch import TIERS
 from speciate.cli import local_service
 from speciate.cli.errors import ExitCode
 from speciate.cli.local_service import LocalService
+from speciate.cli.up import StopRequested, stop_on_signals
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS
@@ -145,6 +148,18 @@ def test_policies_may_use_loopback_by_default_only_without_an_operator_token(
 ) -> None:
     made = LocalService(Settings.model_validate({"data_dir": tmp_path, **settings}))
     assert made._command("api", "module").env["SPECIATE_ALLOWED_NETWORKS"] == networks
+
+
+def test_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with stop_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            with pytest.raises(StopRequested):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_settings_accept_every_tier() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -54,3 +54,22 @@ def test_what_its_taker_could_not_handle_is_found_again(tmp_path: Path, sockets:
         taking.throw(RuntimeError("PostgreSQL does not respond"))
     (left,) = take_left_behind(tmp_path / "local")
     assert left[0] == [run_id]
+
+
+@pytest.mark.parametrize("end", [b"", b"0b9c", b"\0\0\0\n", b"\xff\n"])
+def test_damaged_end_of_a_file_is_skipped(tmp_path: Path, sockets: Path, end: bytes) -> None:
+    folder, run_id = tmp_path / "local", uuid4()
+    folder.mkdir()
+    (folder / "a").write_bytes(f"{sockets}\n{run_id}\n".encode() + end)
+    (folder / "b").write_bytes(end)
+    left: list[list[UUID]] = [runs for runs, _ in take_left_behind(folder)]
+    assert left == [[run_id], []]
+    assert [*folder.iterdir()] == []
+
+
+def test_cut_off_name_of_a_folder_removes_no_other(tmp_path: Path, sockets: Path) -> None:
+    folder = tmp_path / "local"
+    folder.mkdir()
+    (folder / "a").write_text(str(sockets))
+    assert [runs for runs, _ in take_left_behind(folder)] == [[]]
+    assert sockets.exists()
