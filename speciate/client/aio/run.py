@@ -171,9 +171,9 @@ class AsyncRunHandle:
         """Yield rollouts without their texts, newest first."""
         return self._transport.items(get_page(f"{self._path}/rollouts", schema.candidates.RolloutRecord))
 
-    def evaluations(self) -> AsyncIterator[schema.runs.ActiveEvaluation]:
-        """Yield the evaluations in progress that last long, oldest first, with their last texts of progress."""
-        return self._transport.items(get_page(f"{self._path}/evaluations", schema.runs.ActiveEvaluation))
+    async def evaluations(self) -> tuple[schema.runs.ActiveEvaluation, ...]:
+        """Return the evaluations in progress that last long, oldest first, with their last texts of progress."""
+        return await self._transport.send(get_list(f"{self._path}/evaluations", schema.runs.ActiveEvaluation))
 
     def guidance(self) -> AsyncIterator[schema.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
