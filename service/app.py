@@ -20,7 +20,7 @@ from service.authentication import Authenticator
 from service.commit_listener import listen_for_commits, log_listener_failure
 from service.dependencies import AppState, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
-from service.middleware.access_control import AccessControl
+from service.middleware.access_control import LOGIN_PATHS, AccessControl
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
 from service.middleware.request_metrics import RequestMetrics
@@ -69,7 +69,7 @@ def create_app(
     )
     errors.install(app, with_redis=stores is None)
     # The middleware added last runs first.
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, open_paths=LOGIN_PATHS)
     app.add_middleware(StreamLimit)
     app.add_middleware(AccessControl, token=_text(settings.token), metrics_token=_text(settings.metrics_token))
     if pages:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from email import message_from_bytes, policy
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from pydantic import ValidationError
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 
 from speciate.domain.budget import beyond_reason
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
@@ -43,15 +44,14 @@ async def read_form(request: Request) -> Form:
     if not from_own_page(request.headers):
         raise HTTPException(403, "This form came from another site: open the page here and send it again.")
     content_type = request.headers.get("content-type", "")
-    body = await request.body()
     if content_type.startswith("application/x-www-form-urlencoded"):
         try:
-            lists = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+            lists = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise _unreadable() from None
         return Form({name: _text(values[-1]) for name, values in lists.items()}, {})
     if content_type.startswith("multipart/form-data"):
-        return _read_multipart(content_type, body)
+        return await _read_multipart(request)
     raise HTTPException(415, "The body is not a form.")
 
 
@@ -65,25 +65,23 @@ def local_path(path: str) -> str:
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 
-def _read_multipart(content_type: str, body: bytes) -> Form:
-    # Multipart forms have the format of multipart mails, which the standard library parses.
-    head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
-    message = message_from_bytes(head + body, policy=policy.HTTP)
-    if not message.is_multipart():
+async def _read_multipart(request: Request) -> Form:
+    if "charset" in request.headers["content-type"].lower():  # no browser sends it, and some take quadratic time
         raise _unreadable()
     fields: dict[str, str] = {}
     files: dict[str, str] = {}
-    for part in list(message.iter_parts())[:_MAX_FIELDS]:
-        content = part.get_payload(decode=True)
-        if not isinstance(content, bytes):
-            raise _unreadable()
-        file = part.get_filename()
-        if file is None:
-            name = str(part.get_param("name", "", header="content-disposition"))
-            fields[name] = _text(content.decode("utf-8", "replace"))
-        elif file:
-            base = storable(file.replace("\\", "/").rpartition("/")[2])[:200]
-            files[base] = _decode(content, base)
+    size = len(await request.body())
+    try:
+        async with request.form(max_files=_MAX_FIELDS, max_fields=_MAX_FIELDS, max_part_size=size) as parts:
+            for name, part in parts.multi_items():
+                if not isinstance(part, UploadFile):
+                    fields[name] = _text(part)
+                elif part.filename:
+                    base = storable(part.filename.replace("\\", "/").rpartition("/")[2])[:200]
+                    files[base] = _decode(await part.read(), base)
+    except (HTTPException, MultiPartException) as error:
+        reason = error.detail if isinstance(error, HTTPException) else error.message
+        raise _unreadable(f": {reason.rstrip('.')}") from None
     return Form(fields, files)
 
 
@@ -100,8 +98,8 @@ def _text(value: str) -> str:
     return storable(value.replace("\r\n", "\n"))
 
 
-def _unreadable() -> InvalidInputError:
-    return InvalidInputError("The form cannot be read.", remedy="Reload the page and send the form again.")
+def _unreadable(reason: str = "") -> InvalidInputError:
+    return InvalidInputError(f"The form cannot be read{reason}.", remedy="Reload the page and send the form again.")
 
 
 @dataclass(frozen=True)

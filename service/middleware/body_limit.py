@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Container
 from http import HTTPStatus
 from typing import Final
 
@@ -19,6 +20,9 @@ BODY_S: Final = 20.0
 SLOWEST_BYTES_S: Final = 32 << 10
 """Minimum transfer rate of a larger body, in bytes per second."""
 
+OPEN_BYTES: Final = 64 << 10
+"""Largest body of a form that anyone may send."""
+
 LINGER_S: Final = 1.0
 """Seconds for which a rejected body is still read."""
 
@@ -26,8 +30,9 @@ LINGER_S: Final = 1.0
 class BodyLimit:
     """Reads each body first. Responds 413 if it is too large and 408 if it is too slow."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int, body_s: float = BODY_S) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, body_s: float = BODY_S, open_paths: Container[str] = ()) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._body_s = body_s
         self._max_bytes = max_bytes
 
@@ -35,21 +40,22 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most = OPEN_BYTES if scope["path"] in self._open_paths else self._max_bytes
         declared = Headers(scope=scope).get("content-length", "")
         try:
-            body = None if declared.isdecimal() and int(declared) > self._max_bytes else await self._read(receive)
+            body = None if declared.isdecimal() and int(declared) > most else await self._read(receive, most)
         except TimeoutError:
             await self._refuse_slow(scope, receive, send)
             return
         if body is None:
-            await self._refuse(scope, receive, send)
+            await self._refuse(scope, receive, send, most)
         elif body["type"] == "http.disconnect":  # for the log and the metrics: nobody receives it
             await Response(status_code=HTTPStatus.BAD_REQUEST)(scope, receive, send)
         else:
             await self._app(scope, _replay(body, receive), send)
 
-    async def _read(self, receive: Receive) -> Message | None:
-        """Return the body as one message, or None if it is too large. Holds at most ``max_bytes`` in memory.
+    async def _read(self, receive: Receive, most: int) -> Message | None:
+        """Return the body as one message, or None if it is too large. Holds at most ``most`` bytes in memory.
 
         Raises:
             TimeoutError: The body arrives too slowly.
@@ -63,7 +69,7 @@ class BodyLimit:
             if message["type"] != "http.request":
                 return message
             body += message.get("body", b"")
-            if len(body) > self._max_bytes:
+            if len(body) > most:
                 return None
             if not message.get("more_body", False):
                 return {"type": "http.request", "body": bytes(body), "more_body": False}
@@ -74,9 +80,9 @@ class BodyLimit:
         response = problem_response(status, "request-timeout", status.phrase, detail, headers={"Connection": "close"})
         await response(scope, receive, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"the body exceeds {self._max_bytes} bytes."
-        error = TooLargeError(detail, remedy="SPECIATE_MAX_BODY_BYTES sets the limit.")
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        remedy = "SPECIATE_MAX_BODY_BYTES sets the limit." if most == self._max_bytes else None
+        error = TooLargeError(f"the body exceeds {most} bytes.", remedy=remedy)
         response = error_response(error)
         response.headers["Connection"] = "close"
 

@@ -129,6 +129,28 @@ def test_forms_are_parsed_in_both_encodings() -> None:
         asyncio.run(read_form(sample_request("POST", own | kind, parts.encode("latin-1"))))
 
 
+_FIELD = 'Content-Disposition: form-data; name="a"'
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "part"),
+    [
+        ('Content-Disposition: form-data; name="a"; ' + "a*0=x; " * 10_000, "boundary=x", "1"),
+        ("Content-Disposition: form-data; " + "(" * 3000, "boundary=x", "1"),
+        (_FIELD, "boundary=" + "(" * 2000, "1"),
+        (_FIELD, "boundary=x; charset=punycode", "1"),
+        ("Content-Type: multipart/mixed; boundary=x", "boundary=x", f"--x\r\n{_FIELD}"),
+        (_FIELD, "boundary=x", f"1\r\n--x\r\n{_FIELD}\r\n\r\n" * 501),
+    ],
+    ids=["long header", "parentheses", "boundary", "charset", "nested", "parts"],
+)  # fmt: skip
+def test_a_hostile_multipart_form_is_refused(head: str, kind: str, part: str) -> None:
+    headers = {"origin": "http://localhost", "content-type": f"multipart/form-data; {kind}"}
+    body = f"--x\r\n{head}\r\n\r\n{part}\r\n--x--\r\n".encode()
+    with pytest.raises(InvalidInputError, match="The form cannot be read"):
+        asyncio.run(read_form(sample_request("POST", headers, body)))
+
+
 def test_form_errors_are_sentences() -> None:
     shown = macro("form_errors", form_errors(NotFoundError("there is no policy 'nope'.")))
     assert "<strong>Not found.</strong> There is no policy &#39;nope&#39;." in shown

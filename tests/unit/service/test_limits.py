@@ -43,8 +43,14 @@ async def _stream(_: Request) -> Response:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    app = Starlette(routes=[Route("/length", _length, methods=["GET", "POST"]), Route("/stream", _stream)])
-    app.add_middleware(BodyLimit, max_bytes=100_000, body_s=0.4)
+    app = Starlette(
+        routes=[
+            Route("/length", _length, methods=["GET", "POST"]),
+            Route("/login", _length, methods=["POST"]),
+            Route("/stream", _stream),
+        ]
+    )
+    app.add_middleware(BodyLimit, max_bytes=100_000, body_s=0.4, open_paths=("/login",))
     app.add_middleware(StreamLimit, max_streams=3)
     with serve_app(app, http=Hasty) as address:
         yield address
@@ -126,9 +132,15 @@ def test_a_client_that_leaves_during_its_body_reaches_no_route() -> None:
     async def send(message: MutableMapping[str, object]) -> None:
         sent.append(message.get("status"))
 
-    scope = {"type": "http", "headers": [(b"content-length", b"10")]}
+    scope = {"type": "http", "path": "/", "headers": [(b"content-length", b"10")]}
     asyncio.run(BodyLimit(app, max_bytes=100)(scope, receive, send))
     assert (reached, sent[0]) == ([], 400)
+
+
+def test_forms_that_anyone_may_send_are_small(url: str) -> None:
+    assert httpx.post(f"{url}/login", content=b"x" * 65_536).json() == 65_536
+    refused = httpx.post(f"{url}/login", content=b"x" * 65_537)
+    assert (refused.status_code, refused.json()["detail"]) == (413, "the body exceeds 65536 bytes.")
 
 
 @pytest.mark.parametrize("encoding", ["length", "chunks"])
