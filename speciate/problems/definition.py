@@ -25,7 +25,7 @@ from speciate.domain.unstorable import storage_errors
 from speciate.domain.validation import own_mistakes, shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import MarkerError, find_blocks, has_stray_marker
-from speciate.prompts.python_source import top_level_names
+from speciate.prompts.python_source import syntax_tree, top_level_names
 from speciate.prompts.template import template_field_errors
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
@@ -229,7 +229,7 @@ def python_field_errors(program: str, *, where: str, defines: object = None, awa
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(program)
+            tree = syntax_tree(program)
             compile(tree, where, "exec", dont_inherit=True)
     except SyntaxError as error:
         return [FieldError(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]

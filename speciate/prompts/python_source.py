@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ def parse_python(text: str) -> ast.Module | Failure:
         # Invalid escape sequences in candidates do not belong in our log.
         warnings.simplefilter("ignore")
         try:
-            return _tree(text)
+            return syntax_tree(text)
         except SyntaxError as error:
             source = f"\n{error.text.strip()[:_SHOWN_CHARACTERS]}" if error.text else ""
             return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}{source}")
@@ -49,21 +50,31 @@ _BUILTINS: Final = frozenset(dir(builtins))
 _WIDE: Final = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _ZERO: Final = "\u200b-\u200d\u2060\ufeff"
 _ODD_BLANK: Final = re.compile(f"[{_WIDE}{_ZERO}]")
-_STRING_OR_ODD: Final = re.compile(
-    rf"#[^\n]*+|[{_WIDE}{_ZERO}]"
-    r"""|\"{3}(?:[^\\"]|\\.|"(?!""))*+(?:"{3}|\\?\Z)|'{3}(?:[^\\']|\\.|'(?!''))*+(?:'{3}|\\?\Z)"""
-    r"""|"(?:[^\\"\n]|\\.)*+"?|'(?:[^\\'\n]|\\.)*+'?""",
-    re.DOTALL,
+_STRING: Final = (
+    r"""\"{3}(?:[^\\"]|\\.|"(?!""))*+(?:"{3}|\\?\Z)|'{3}(?:[^\\']|\\.|'(?!''))*+(?:'{3}|\\?\Z)"""
+    r"""|"(?:[^\\"\n]|\\.)*+"?|'(?:[^\\'\n]|\\.)*+'?"""
 )
+_STRING_OR_ODD: Final = re.compile(rf"#[^\n]*+|[{_WIDE}{_ZERO}]|{_STRING}", re.DOTALL)
 """A comment or string, which stays as it is, or an odd blank outside of them."""
 _PLAIN: Final = {
     mark: "" if re.match(f"[{_ZERO}]", mark) else " " for mark in map(chr, range(0x10000)) if _ODD_BLANK.match(mark)
 }
+_F_STRING: Final = re.compile(rf"#[^\n]*+|([fF][rR]?|[rR][fF])?(?:{_STRING})", re.DOTALL)
+_MOST_F_STRING_STEPS: Final = 500_000_000  # an eighth of a second
 _CLOSING: Final = frozenset(")]}")
 _MOST_CUTS: Final = 8
 
 
-def _tree(text: str) -> ast.Module:
+def syntax_tree(text: str) -> ast.Module:
+    """Parse Python in bounded time. Raises what ``ast.parse`` does, ``SyntaxError`` also for too many fields."""
+    if sys.version_info < (3, 12):
+        # CPython 3.11 holds the GIL and reads an f-string from its beginning for each of its fields.
+        steps = 0
+        for token in _F_STRING.finditer(text):
+            steps += token[0].count("{") * len(token[0]) if token[1] else 0
+            if steps > _MOST_F_STRING_STEPS:
+                line = text.count("\n", 0, token.start()) + 1
+                raise SyntaxError("too many fields in f-strings", ("", line, 0, None))
     for _ in range(_TRIES - 1):
         try:
             return ast.parse(text)
