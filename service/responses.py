@@ -1,8 +1,9 @@
-"""Streams of JSON Lines as downloads."""
+"""Downloads."""
 
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi.responses import StreamingResponse
 
@@ -17,9 +18,15 @@ def json_lines_response(description: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": description}}
 
 
+def attachment(name: str) -> dict[str, str]:
+    """Return the header of a download (RFC 6266)."""
+    quoted = quote(name, safe="", errors="replace")
+    file = f'filename="{name}"' if quoted == name else f"filename*=UTF-8''{quoted}"
+    return {"Content-Disposition": f"attachment; {file}"}
+
+
 def attached_json_lines(name: str, records: Iterator[Record]) -> StreamingResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
-    return StreamingResponse(_json_lines(records), media_type=JSON_LINES, headers=headers)
+    return StreamingResponse(_json_lines(records), media_type=JSON_LINES, headers=attachment(f"{name}.jsonl"))
 
 
 def _json_lines(records: Iterator[Record]) -> Iterator[str]:

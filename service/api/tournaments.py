@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from service.api.declarations import add_declaration_routes
 from service.api.schemas import IdempotencyKey, NameInPath
 from service.dependencies import StoresDep
-from service.responses import attached_json_lines, json_lines_response
+from service.responses import attached_json_lines, attachment, json_lines_response
 from service.strict_json import StrictRoute
 from speciate.domain.tournament import Extension, Tournament
 from speciate.runs.declarations import pin_extension, pin_tournament
@@ -79,5 +79,4 @@ def tournament_bundle(name: NameInPath, stores: StoresDep) -> Response:
     """Return an ended tournament as one signed ZIP archive, which `speciate tournaments verify` checks."""
     record, file = stores.tournaments.get(name), BytesIO()
     stores.tournaments.results.write_bundle(record, file, stores.secrets.sealer.signing_key())
-    headers = {"Content-Disposition": f'attachment; filename="{record.slug}.zip"'}
-    return Response(file.getvalue(), media_type=_ZIP, headers=headers)
+    return Response(file.getvalue(), media_type=_ZIP, headers=attachment(f"{record.slug}.zip"))

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from service.dashboard.pages import macro
 from service.dashboard.scales import Extent, scaled
+from service.responses import attachment
 from speciate import __version__
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
@@ -176,8 +177,8 @@ def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure])
 
 
 def download(table: Table, name: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(table.csv().encode("utf-8", "replace"), headers=headers, media_type="text/csv; charset=utf-8")
+    content = table.csv().encode("utf-8", "replace")
+    return Response(content, headers=attachment(f"{name}.csv"), media_type="text/csv; charset=utf-8")
 
 
 def _inert(cell: Cell) -> Cell:

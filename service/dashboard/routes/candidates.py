@@ -16,6 +16,7 @@ from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import RunIdDep, Text, Word, parse_count, parse_id
+from service.responses import attachment
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Objective
@@ -191,8 +192,8 @@ def get_text(run_id: RunIdDep, number: str, text: str, dashboard: DashboardDep) 
     if text == "program":
         files = list(_problem(dashboard, run_id).files_in(candidate.program))
         name = f"candidate-{candidate.number}{Path(files[0]).suffix if len(files) == 1 else '.txt'}"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+    content = texts[text].encode("utf-8", "replace")
+    return Response(content, headers=attachment(name), media_type="text/plain; charset=utf-8")
 
 
 def shown_objectives(problem: Problem, names: tuple[str, ...] = (), sort: str = "") -> list[Objective]:

@@ -18,6 +18,7 @@ from service.dashboard.pages import page
 from service.dashboard.parameters import Word
 from service.dashboard.policy_pairs import COMPARED, compared
 from service.dashboard.routes.declarations import add_declaration_routes
+from service.responses import attachment
 from speciate.domain.entrant import Named
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.run import SearchOptions
@@ -158,8 +159,7 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
 def download_report(name: str, dashboard: DashboardDep) -> Response:
     """Return the report as one HTML file."""
     report = dashboard.report(dashboard.stores.tournaments.get(name))
-    attached = {"Content-Disposition": f'attachment; filename="{report.standings.slug}.html"'}
-    return Response(html_report(report), media_type="text/html", headers=attached)
+    return Response(html_report(report), media_type="text/html", headers=attachment(f"{report.standings.slug}.html"))
 
 
 def _revision(record: TournamentRecord) -> str:

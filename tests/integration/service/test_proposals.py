@@ -104,7 +104,7 @@ class WorseOnRepetition(ToyEvaluator):
         return [
             one
             if one.rewards is None
-            else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]), artifacts={"output": "[8]", "note": "n"})
+            else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]), artifacts={"output": "[8]", "größe": "n"})
             for one, n in zip(found, repeated, strict=True)
         ]
 
@@ -121,7 +121,10 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert found["refuted"] == told
     child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
     assert (child["targets"], child["refuted"], child["repeats"]) == (["half"], told, [{"x": 7.0, "y": 1.0}])
-    assert (found["feedback"], child["artifacts"]["output"]) == ({"note": "n"}, "[8]")
+    assert (found["feedback"], child["artifacts"]["output"]) == ({"größe": "n"}, "[8]")
+    download = lab.api.get(f"/runs/{run}/candidates/2/größe.txt")
+    name = "attachment; filename*=UTF-8''candidate-2-gr%C3%B6%C3%9Fe.txt"
+    assert (download.text, download.headers["content-disposition"]) == ("n", name)
     assert "independent of seed and time" in found["next"]
     path = f"/v1/runs/{run}/candidates"
     assert lab.api.get(f"{path}?target=both").json()["items"] == []
