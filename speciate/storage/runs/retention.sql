@@ -22,7 +22,7 @@ SELECT (
 
 -- prune_candidates: Delete the texts of the candidates of a run.
 UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{"pruned": "the texts are gone"}'
-WHERE run_id = :id AND program <> '' AND number NOT IN ({kept})
+WHERE run_id = :id AND (program <> '' OR failure_detail IS NOT NULL) AND number NOT IN ({kept})
 
 -- prune_results: Delete results without a program: another run would reuse them instead of evaluating it.
 DELETE FROM results x USING candidates c

@@ -16,7 +16,7 @@ from speciate.domain.run import RunState
 from speciate.ids import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
-from tests.integration.service.conftest import Lab
+from tests.integration.service.conftest import Lab, scripted
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
 from tests.support.runs import ToyEvaluator
 from workers.retention import RetentionJob, prune_runs
@@ -89,6 +89,17 @@ def test_pruned_run_cannot_be_replayed(lab: Lab) -> None:
     with pytest.raises(ReplayError, match=r"was pruned on .* its completions are deleted"):
         replay_run(lab.stores, run, ToyEvaluator())
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
+
+
+def test_pruning_deletes_what_failures_quote_of_answers(lab: Lab) -> None:
+    diff = "<<<<<<< SEARCH\nmy secret\n=======\nx = 2\n>>>>>>> REPLACE"
+    lab.stores.catalog.add_policy(scripted([diff], slug="talker"))
+    run = lab.start(5, policy="talker")
+    lab.work()
+    query = f"SELECT number FROM candidates WHERE run_id = '{run}' AND program = '' AND failure_detail LIKE '%secret%'"
+    assert rows_of(lab, query)
+    assert prune_runs(lab.stores, -1.0) == 1
+    assert not rows_of(lab, query)
 
 
 def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
