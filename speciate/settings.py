@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.suggestions import did_you_mean
 from speciate.domain.validation import validation_message
 from speciate.domain.values import IDENTIFIER, SLUG, WEB_ADDRESS
 from speciate.egress.network import AllowedNetworks
@@ -309,11 +310,13 @@ def load_settings(**flags: Any) -> Settings:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         variable = f"SPECIATE_{name.upper()}"
-        raise ConfigurationError(
-            f"setting {name!r}: {validation_message(first)}.",
-            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
-            f" {variable}{FILE_SUFFIX}.",
-        ) from None
+        remedy = (
+            f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
+            f" {variable}{FILE_SUFFIX}."
+        )
+        if first["type"] == "extra_forbidden":
+            remedy = did_you_mean(name, Settings.model_fields) or f"Known are: {', '.join(Settings.model_fields)}."
+        raise ConfigurationError(f"setting {name!r}: {validation_message(first)}.", remedy=remedy) from None
 
 
 def check_exposure(settings: Settings) -> None:
@@ -345,10 +348,10 @@ def is_loopback(host: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which cannot be read: {error.strerror}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}.", remedy="Expected a TOML file of settings.") from None
 
 

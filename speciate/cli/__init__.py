@@ -6,10 +6,14 @@ import errno
 import io
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
     """Run the command line and exit with its exit code."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Replace characters that the locale cannot encode instead of failing.
         sys.stdout.reconfigure(errors="replace")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.best_program import BestProgram, find_best_program
+from speciate.cli.best_program import BestProgram, find_best_program, remove_others
 from speciate.cli.candidates import top
 from speciate.cli.common import Limit, RunId, client, command, command_group, first_records
 
@@ -46,8 +46,11 @@ def best_command(
     best = find_best_program(service, run)
     programs = [best]
     if front:
-        ranked = first_records(run.front(), limit)
+        on_front = run.front()
+        ranked = first_records(on_front, limit)
         programs = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
+        if out:
+            remove_others(out, run.id, on_front)
     for program in programs:
         _deliver(program, out / str(program.ranked.number) if out and front else out)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -192,15 +193,28 @@ def check_out_options(out: Path | None, *, no_out: bool, watch: bool = True) -> 
 
 def require_free(directory: Path, run_id: UUID | None) -> None:
     """Check that writing into a directory overwrites nothing but files of the same run."""
-    try:
+    with suppress(OSError):
         if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
             return
-        owner = json.loads((directory / FACTS).read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, LookupError, TypeError):
-        owner = None
-    if owner is None or owner != str(run_id):
+    if (owner := _owner(directory)) is None or owner != str(run_id):
         what = f"the answer of run {owner}" if owner else "other files"
         raise ConflictError(f"{directory} holds {what}.", remedy="Choose another directory with --out DIR.")
+
+
+def remove_others(folder: Path, run_id: UUID, front: Iterable[RankedCandidate]) -> None:
+    """Remove the programs of a run that were written below a folder, by number, when they were still on its front."""
+    numbers = {str(each.number) for each in front}
+    for directory in folder.glob("[0-9]*"):
+        if directory.name.isdecimal() and directory.name not in numbers and _owner(directory) == str(run_id):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _owner(directory: Path) -> Any:
+    """Return the run whose program is in a directory, or None."""
+    try:
+        return json.loads((directory / FACTS).read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _why_none(run: RunHandle) -> str:

@@ -82,6 +82,9 @@ class CommandGroup(TyperGroup):
         except SpeciateError as error:
             print_error(error)
             raise typer.Exit(exit_code(error)) from None
+        except UnicodeEncodeError as error:
+            print_error(InvalidInputError(f"{error.object!r} is not UTF-8 text."))
+            raise typer.Exit(ExitCode.INVALID) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.best_program import check_out_options, find_best_program, require_free
+from speciate.cli.best_program import check_out_options, find_best_program, remove_others, require_free
 from speciate.cli.common import (
     PROJECT_FLAG,
     URL_FLAG,
@@ -200,7 +200,8 @@ def _write_front(evolution: Evolution, out: Path | None, program: str | None) ->
         return
     best = find_best_program(evolution.client, run)
     folder = out or best.default_directory
-    ranked = run.front()[:_MOST_OF_FRONT]
+    ranked = (on_front := run.front())[:_MOST_OF_FRONT]
+    remove_others(folder / "front", run.id, on_front)
     for each in ranked if len(ranked) > 1 else ():
         other = replace(best, ranked=each, candidate=run.candidate(each.number))
         other.write(folder / "front" / str(each.number))

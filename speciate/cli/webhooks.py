@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import Limit, client, command, command_group, first_records
+from speciate.cli.common import Limit, client, command, command_group, first_records, invalid_argument
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def add(
 
     Its secret, which signs the deliveries, is printed once, alone on standard output.
     """
+    for each in event or ():
+        if each not in _EVENTS:
+            raise invalid_argument("--event", f"is {each!r}: expected {', '.join(_EVENTS)}")
     created = client().webhooks.add(url, event or _EVENTS, description=description)
     output.exit_with_json(created)
     output.print_line(created.secret)

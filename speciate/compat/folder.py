@@ -34,6 +34,9 @@ _ABOUT: Final = re.compile(
 )
 _SOLUTION: Final = re.compile(r"(?i)(best|evolved|solutions?|checkpoints?|outputs?|results?)([_.-].*)?|.*[_-]best\..*")
 _DESCRIBES: Final = "describes the problem but is not part of it"
+_NOT_A_NAME: Final = (
+    "has a name that is not allowed for files of a problem: use letters, digits, dots, hyphens and underscores only"
+)
 _CONFIGURES: Final = "configures another system and may hold keys"
 _SOLVES: Final = "may contain published solutions, and the evaluator does not name it"
 INCLUDABLE: Final = frozenset({_DESCRIBES, _CONFIGURES, _SOLVES})
@@ -142,7 +145,7 @@ def path_within(folder: Path, path: str, option: str) -> str:
         if whole.is_relative_to(top) and os.path.lexists(whole):
             relative = whole.relative_to(top).as_posix()
             if not re.fullmatch(FILE_PATH, relative):
-                raise refused(folder, "has a name that is not allowed for files of a problem", relative)
+                raise refused(folder, _NOT_A_NAME, relative)
             return relative
     raise NotFoundError(
         f"{option} is {path}: {folder} contains no such file.", remedy="Name a directory with both files."
@@ -236,7 +239,7 @@ def _read_further(folder: Path, path: str, named: str | None, limit: int) -> str
         if reason := _why_hidden(path, named):
             raise UnreadableError(reason)
     if not re.fullmatch(FILE_PATH, path) or len(path) > _MAX_PATH:
-        raise UnreadableError("has a name that is not allowed for files of a problem")
+        raise UnreadableError(_NOT_A_NAME)
     _require_plain(folder, path)
     try:
         content = read_data(folder, path)[path]

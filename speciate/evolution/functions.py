@@ -189,4 +189,7 @@ def _text_of(program: Path | str | None) -> tuple[str, str]:
         raise NotFoundError(
             f"the program {program} is not there: expected a file, or the text of a program.", remedy="Check the path."
         )
-    return Path(program).read_text("utf-8"), Path(program).absolute().parent.name
+    try:
+        return Path(program).read_text("utf-8"), Path(program).absolute().parent.name
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{program} is not UTF-8 text: {error}.") from None

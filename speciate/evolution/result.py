@@ -65,9 +65,11 @@ class Result:
             files |= {f"front/{each.number}/{name}": text for name, text in self.problem.files_in(each.program).items()}
         facts = {"best": self.best.number, "rewards": self.best.rewards, "seed": dict(self.seed)}
         facts |= {"run": self.run.model_dump(mode="json")}
-        rows = self.history if isinstance(self.history, list) else self.history.to_dict("records")
-        files["result.json"] = json.dumps(facts, indent=2) + "\n"
-        files["history.jsonl"] = "".join(json.dumps(row, default=str) + "\n" for row in rows)
+        rows = self.history
+        if not isinstance(rows, list):  # pandas has NaN for what is missing
+            rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        files["result.json"] = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+        files["history.jsonl"] = "".join(json.dumps(row, default=str, allow_nan=False) + "\n" for row in rows)
         return write(files, Path(directory))[0]
 
     def __repr__(self) -> str:

@@ -52,6 +52,25 @@ def test_an_unreadable_file_is_reported(secret: Path, content: bytes | None) -> 
         load_settings()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"prot = 1", "Did you mean 'port'"),
+        (b"foo = 1", "Known are: database_url, "),
+        (b"url = '\xff'", "settings.toml: 'utf-8'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_file_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
+) -> None:
+    (tmp_path / "settings.toml").write_bytes(content)
+    monkeypatch.setenv("SPECIATE_CONFIG", str(tmp_path / "settings.toml"))
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    assert words in str(refused.value)
+    assert "SPECIATE_FOO" not in str(refused.value)
+
+
 def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("sk-1\n")
     monkeypatch.setenv("POLICY_KEY_X_FILE", str(tmp_path / "key"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -166,10 +165,7 @@ def confirm_estimate(estimate: RunEstimate, *, yes: bool) -> None:
         output.print_json(estimate)
     else:
         output.print_estimate(estimate)
-    if not yes and not sys.stdout.isatty():
-        output.print_note("Nothing was started: --yes starts the run.")
-        raise typer.Exit
-    confirm("Start the run?", yes=yes)
+    confirm("Start the run?", yes=yes, remedy="--yes starts it.")
 
 
 def _added(service: Client, problem: str) -> str:

@@ -190,6 +190,11 @@ class RunLog:
                 path.write_text(text, encoding="utf-8", errors="replace")
             self._call(lambda: self._tracker.adapter.save(folder, f"best-{str(self._run.id)[-8:]}"))
 
+    def finish(self) -> None:
+        """Close the run in the tracker, also after a failure."""
+        self._open = True
+        self._call(self._tracker.adapter.finish)
+
     def _call(self, action: Callable[[], object]) -> None:
         if not self._open:
             return
@@ -220,8 +225,8 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
             tracker.adapter.init(tracker.project or record.problem, name, config)
         except Exception as error:
             raise ConfigurationError(f"{tracker.name} cannot be opened: {error}") from error
+    log = RunLog(tracker, run)
     try:
-        yield RunLog(tracker, run)
+        yield log
     finally:
-        with redirect_stdout(sys.stderr):
-            tracker.adapter.finish()
+        log.finish()

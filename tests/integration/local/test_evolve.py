@@ -83,8 +83,8 @@ def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task
     arguments = ("initial_program.py", "evaluator.py", "-n", "8", "--seed", "4", "--estimate", "--json")
     only = command(data_dir, task, *arguments)
     output, notes = only.communicate(timeout=120)
-    assert (only.returncode, len(output.splitlines())) == (0, 1), notes
-    assert "Nothing was started" in notes
+    assert (only.returncode, len(output.splitlines())) == (4, 1), notes
+    assert "--yes starts it" in notes
     estimate = json.loads(output)
     assert estimate["evaluations"] == {"low": 8, "expected": 8, "high": 8}
     started = command(data_dir, task, *arguments, "--yes")
@@ -120,6 +120,7 @@ def test_a_call_returns_programs_rewards_and_history(data_dir: Path, task: Path,
     assert result.front[0].program == result.best.program
     path = result.save(tmp_path / "saved")
     assert path.read_text() == result.best.program
+    assert "NaN" not in (tmp_path / "saved" / "history.jsonl").read_text()
     assert len((tmp_path / "saved" / "history.jsonl").read_text().splitlines()) == 20
     assert "combined_score" in result._repr_html_()
     assert repr(result.run) == f"<run {result.run.id}, completed, 20 evaluations>"
@@ -236,3 +237,9 @@ def test_a_folder_that_cannot_be_written_and_a_silent_server_lose_nothing(data_d
     _, notes = process.communicate(timeout=120)
     assert "127.0.0.1:9" in notes
     assert process.returncode not in (0, 1)
+
+
+def test_a_program_that_is_no_text_is_named(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.py").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(InvalidInputError, match=r"latin\.py is not UTF-8 text"):
+        speciate.evolve(tmp_path / "latin.py", near, evaluations=1, data_dir=data_dir)

@@ -233,6 +233,20 @@ def test_full_disk_is_reported_without_traceback(service: FakeService, command: 
     assert (done.returncode, done.stderr) == (ExitCode.FAILED, message)
 
 
+def test_closed_output_and_arguments_that_are_no_text(service: FakeService) -> None:
+    service.on("GET", "/v1/runs", page(run_json()))
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
+    command = f"{sys.executable} -c 'from speciate.cli import main; main()' runs"
+    done = subprocess.run(f"{command} list >&-", shell=True, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+    for arguments in (b"list --name \xff", b"show x\xff"):
+        done = subprocess.run(
+            command.encode() + b" " + arguments, shell=True, env=environment, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (ExitCode.INVALID, 1)
+        assert "is not UTF-8 text" in done.stderr
+
+
 def test_closed_pipe_is_quiet(service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*(event(n) for n in range(1, 5000))))

@@ -219,7 +219,12 @@ def test_the_front_is_listed_printed_and_written(cli: Cli, done: FakeService) ->
     assert [json.loads(line)["candidate"] for line in cli("best", RUN, "--front", "--json").lines] == [9, 5]
     assert cli("best", RUN, "--front", "--out", "mine").lines == ["mine/9/candidate.py", "mine/5/candidate.py"]
     assert json.loads(Path("mine/5/best.json").read_text())["targets"] == []
-    assert cli("best", RUN, "--front", "--out", "mine").code == ExitCode.OK
+    for name in ("5/more", "7", "8"):
+        Path("mine", name).mkdir()
+    Path("mine/8/best.json").write_text(json.dumps({"run": str(UUID(int=1))}))
+    done.on("GET", f"/v1/runs/{RUN}/front", page(BEST.model_dump(mode="json")))  # from the second request on
+    assert [cli("best", RUN, "--front", "--out", "mine").code for _ in range(2)] == [ExitCode.OK] * 2
+    assert sorted(path.name for path in Path("mine").iterdir()) == ["7", "8", "9"]  # 5 has left the front
 
 
 OVERLAP = Objective(name="overlap", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT)

@@ -302,6 +302,14 @@ def test_api_key_invalid_in_a_header_is_rejected(cli: Cli, service: FakeService,
     assert service.requests == []
 
 
+def test_an_unknown_event_of_a_webhook_is_answered_with_those_that_it_can_receive(
+    cli: Cli, service: FakeService
+) -> None:
+    outcome = cli("webhooks", "add", "https://hooks.example", "--event", "nope")
+    assert outcome.code == ExitCode.INVALID
+    assert "--event: is 'nope': expected unlock, run.finished, alarm" in outcome.err
+
+
 def test_strategies(cli: Cli, service: FakeService) -> None:
     options = {"properties": {"islands": {"default": 4, "description": "Islands"}}}
     service.on("GET", "/v1/strategies", page({"name": "best_of_n", "description": "The floor.", "options": options}))

@@ -135,6 +135,18 @@ def test_a_tracker_that_fails_does_not_end_the_watch(cli: Cli, watched: FakeServ
     assert wandb.finished
 
 
+def test_a_tracker_that_fails_at_its_end_does_not_change_that_of_the_watch(
+    cli: Cli, watched: FakeService, wandb: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr(wandb, "finish", fail)
+    outcome = cli("runs", "watch", RUN, "--log", "wandb", "--no-out")
+    assert outcome.code == ExitCode.NOT_UNLOCKED
+    assert outcome.err.count("the server is gone") == 1
+
+
 def test_a_tracker_is_checked_before_the_run_starts(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
