@@ -266,6 +266,28 @@ def test_functions() -> None:
         evaluator("autocorrelation-3")([1.0, -1.0])
 
 
+@pytest.mark.parametrize("exponent", [-1071, -540, -268, 28])
+def test_tiny_and_huge_answers_score_as_those_of_usual_size(exponent: int) -> None:
+    """No product underflows: a constant that misses terms would be a record."""
+    size = 2.0**exponent
+    for slug in ("autocorrelation-1", "autocorrelation-2", "autocorrelation-3", "erdos-minimum-overlap"):
+        score = evaluator(slug)
+        for heights in ([1.0], [1.0] * 2000, [0.0, 1.0, 3.0, 1.0]):
+            if len(heights) > 1 or slug != "erdos-minimum-overlap":
+                assert score([size * height for height in heights]) == score(heights)
+    for slug, dimensions in (("distance-ratio-2d-16", 2), ("distance-ratio-3d-14", 3)):
+        score = evaluator(slug, N=2**dimensions)
+        grid = [[float(i >> k & 1) for k in range(dimensions)] for i in range(2**dimensions)]
+        assert score([[size * x for x in point] for point in grid]) == score(grid)
+        with pytest.raises(InvalidAnswerError, match="coincide"):
+            score([[size * x for x in point] for point in [*grid[1:], grid[1]]])
+
+
+def test_a_point_far_from_the_triangle_is_moved_into_it() -> None:
+    (*_, far) = output_of("heilbronn-triangle-11", [[0.0, 0.0]] * 10 + [[567182122.0562006, 567182122.7510681]])
+    assert sum(map(Fraction, far)) <= 1 + Fraction(1e-15)
+
+
 def test_the_absolute_value_is_another_inequality() -> None:
     found = evaluator("autocorrelation-3")([1.0, -1.0, 2.0])
     # f*f at the corners: 1, -2, 5, -4, 4, times 2 n / (integral)^2 = 6 / 4.

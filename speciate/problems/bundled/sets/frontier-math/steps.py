@@ -16,3 +16,8 @@ def steps_of(value, context, *, negative):
     if not negative and heights.min() < 0:
         context.invalid("a height is negative")
     return heights
+
+
+def scaled(heights):
+    """Return heights times the power of two that brings the largest into [1/2, 1): no product underflows unnoticed."""
+    return np.ldexp(heights, -np.frexp(np.abs(heights).max())[1])

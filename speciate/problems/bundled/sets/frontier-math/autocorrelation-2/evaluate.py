@@ -1,7 +1,7 @@
 """Score a step function by a constant of its autoconvolution."""
 
 import numpy as np
-from steps import steps_of
+from steps import scaled, steps_of
 
 
 def evaluate(candidate, context):
@@ -11,7 +11,8 @@ def evaluate(candidate, context):
     if heights.sum() <= 0:
         context.invalid("the function is zero")
     # The quotient does not depend on the width. The square of a linear piece from a to b integrates to (a^2+ab+b^2)/3.
-    corners = np.concatenate(([0.0], np.convolve(heights, heights), [0.0]))
+    unit = scaled(heights)
+    corners = np.concatenate(([0.0], np.convolve(unit, unit), [0.0]))
     left, right = corners[:-1], corners[1:]
     square = ((left**2 + left * right + right**2) / 3).sum()
     constant = square / (((left + right) / 2).sum() * corners.max())

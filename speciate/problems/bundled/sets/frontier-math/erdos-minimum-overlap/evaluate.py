@@ -1,7 +1,7 @@
 """Score a step function by its minimum overlap."""
 
 import numpy as np
-from steps import steps_of
+from steps import scaled, steps_of
 
 ROUNDING = 1e-6
 
@@ -12,6 +12,7 @@ def evaluate(candidate, context):
     n = len(heights)
     if n < 2 or heights.sum() <= 0:
         context.invalid("expected at least 2 steps and a positive integral")
+    heights = scaled(heights)
     heights = heights * (n / 2 / heights.sum())
     excess = max(0.0, float(heights.max()) - 1)
     # The rewards are those of a valid function: what exceeds 1 is cut off and fills up what is below 1 in proportion.

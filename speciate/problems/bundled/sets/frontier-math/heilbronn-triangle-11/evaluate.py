@@ -33,4 +33,5 @@ def moved(x, y):
             x, y = 0.0, 1.0
         elif y < 0:
             x, y = 1.0, 0.0
-    return x, y
+    x = min(x, 1.0)
+    return x, min(y, 1 - x)  # the difference of large numbers is rounded
