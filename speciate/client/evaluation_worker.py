@@ -86,13 +86,14 @@ class EvaluationWorker:
     """Receives each candidate with its result and what became of it."""
     on_idle: Callable[[], None] = lambda: None
     """Called whenever no candidate arrived for some seconds."""
+    worked: bool = False
+    """True once a candidate was scored: refused rewards are then the fault of candidates."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _free: threading.Semaphore = field(init=False)
     _error: BaseException | None = field(default=None, init=False)
     _broken: int = field(default=0, init=False)
-    _worked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.lease_s < 1:
@@ -170,7 +171,7 @@ class EvaluationWorker:
                 result = _failure(FailureKind.INVALID_OUTPUT, REFUSED_REWARDS, outcome.reason)
                 self._raise_if_broken(candidate, result)
                 outcome = self._submit(candidate, result)
-            self._worked |= outcome is not None and result.get("rewards") is not None
+            self.worked |= outcome is not None and result.get("rewards") is not None
             if outcome is not None:
                 self.report(candidate, result, outcome)
         except BrokenEvaluatorError:
@@ -185,11 +186,11 @@ class EvaluationWorker:
 
     def _raise_if_broken(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> None:
         failure = result.get("failure", {"reason": ""})
-        self._worked |= failure["reason"] in ("reported", "external")
+        self.worked |= failure["reason"] in ("reported", "external")
         if failure["reason"] not in _OF_EVALUATOR:
             return
         self._broken += 1
-        if candidate.number == 1 or (not self._worked and self._broken >= _MOST_BROKEN):
+        if candidate.number == 1 or (not self.worked and self._broken >= _MOST_BROKEN):
             which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
             raise BrokenEvaluatorError(
                 f"the evaluator fails for {which} of {candidate.problem}: {failure['detail'].strip()}",
@@ -208,7 +209,7 @@ class EvaluationWorker:
         except CandidateFailedError as error:
             reserved = Failure(error.kind, error.reason).reserved  # the service would refuse it
             result = _failure(error.kind, "external" if reserved else error.reason, error.detail)
-        except Exception as error:  # noqa: BLE001 - whatever the function raises is the failure of its candidate
+        except BaseException as error:  # noqa: BLE001 - of its candidate, too: Ctrl-C reaches the main thread only
             result = _failure(FailureKind.CRASHED, "raised", f"{type(error).__name__}: {error}")
         return result | {"wall_s": time.monotonic() - started}
 

@@ -11,10 +11,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,7 +23,7 @@ from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWo
 from speciate.compat.conversion import Converted, convert
 from speciate.compat.draft import Draft, DraftRewards
 from speciate.compat.naming import UNPROMPTED, described_in
-from speciate.domain.candidate import ATTESTED, Evaluation
+from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
@@ -36,8 +37,13 @@ if TYPE_CHECKING:
     from speciate.local.sandbox import LocalSandbox
     from speciate.schema.evaluations import LeasedEvaluation
 
+T = TypeVar("T")
+
 _EXPECTED: Final = "Return a number, or a dict of numbers by name; texts in it become feedback for the next prompts."
 _WAIT_S: Final = 1.0
+_STOP_S: Final = 0.1
+_PATIENCE: Final = 10
+"""Times the seed program's seconds that a candidate may take, if that is more than the wall limit."""
 _SEED: Final = "initial_program.py"
 
 
@@ -77,6 +83,7 @@ class ScoreFunction:
         self._takes_candidate = parameters[:1] == ["candidate"]
         self._capability = CALLABLE + hashlib.sha256(source).hexdigest()[:16]
         self._failure: BaseException | None = None
+        self._seed_s = 0.0
 
     def problem(
         self, program: Path | str | None, sandbox: LocalSandbox, *, name: str | None = None, **goals: Any
@@ -105,10 +112,17 @@ class ScoreFunction:
         """Score the candidates of a run in a thread, until the end of the block."""
 
         def rewards(candidate: LeasedEvaluation) -> Rewards:
-            values, texts = self._measure(problem, candidate.program, candidate.seed, sandbox)
+            values, texts = _within(
+                max(problem.limits.wall_s, _PATIENCE * self._seed_s),
+                worker.stopping,
+                lambda: self._measure(problem, candidate.program, candidate.seed, sandbox),
+            )
             return Rewards({each: values.get(each) for each in candidate.objectives}, texts)
 
-        worker = EvaluationWorker(client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S)
+        # The seed program was scored before the run was started or continued.
+        worker = EvaluationWorker(
+            client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S, worked=True
+        )
 
         def work() -> None:
             try:
@@ -134,7 +148,7 @@ class ScoreFunction:
             values, texts = self._measure(problem, problem.seed_program, seed, sandbox)
         except InvalidInputError:
             raise
-        except Exception as error:
+        except BaseException as error:  # in a thread: SystemExit is the program's, Ctrl-C does not arrive here
             what = str(error) if isinstance(error, CandidateFailedError) else f"{type(error).__name__}: {error}"
             frames = traceback.extract_tb(error.__traceback__)
             theirs = [each for each in frames if each.filename != __file__ and "concurrent" not in each.filename]
@@ -143,6 +157,7 @@ class ScoreFunction:
             raise InvalidInputError(f"{self._name}() fails on the seed program: {what}", remedy=_EXPECTED) from error
         listed = "\n".join(f"{each} = {value!r}" for each, value in values.items())
         wall_s = time.monotonic() - started
+        self._seed_s = max(self._seed_s, wall_s)
         return Evaluation(rewards=(0.0,), artifacts={**texts, "other metrics": listed}, tier=ATTESTED, wall_s=wall_s)
 
     def _measure(
@@ -179,6 +194,25 @@ class _FunctionDraft(Draft):
         }
         del definition["evaluator"]
         return {FILE_NAME: toml_text(definition, {}), self.seed: self.files[self.seed]}
+
+
+def _within(limit_s: float, stopping: threading.Event, measure: Callable[[], T]) -> T:
+    """Return what a call returns; after the limit, or when the worker stops, its thread goes on unheeded."""
+    future = Future[T]()
+
+    def work() -> None:
+        try:
+            future.set_result(measure())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="candidate", daemon=True).start()
+    end = time.monotonic() + limit_s
+    while not wait([future], _STOP_S).done:
+        if stopping.is_set() or time.monotonic() > end:
+            detail = f"no result within {limit_s:.0f} seconds"
+            raise CandidateFailedError(detail, kind=FailureKind.TIMEOUT, reason="wall_limit")
+    return future.result()
 
 
 def _text_of(program: Path | str | None) -> tuple[str, str]:

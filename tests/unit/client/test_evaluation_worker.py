@@ -7,8 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from speciate.client.evaluation_worker import EvaluationWorker, retried
+from speciate.domain.candidate import REFUSED_REWARDS
 from speciate.domain.errors import TooManyRequestsError
+from speciate.schema.evaluations import Acceptance
 
 
 def test_leases_are_renewed_after_a_refused_renewal() -> None:
@@ -40,6 +44,49 @@ def test_leases_are_renewed_after_a_refused_renewal() -> None:
     )
     assert worker.run_until(most=1) == 1
     assert results == [{"x": 1.0}]
+
+
+class _Queue:
+    """Leases candidates and refuses all rewards."""
+
+    def __init__(self, count: int) -> None:
+        self.leases = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=2 + i) for i in range(count)]
+
+    def acquire(self, **_: Any) -> list[SimpleNamespace]:
+        return [self.leases.pop()] if self.leases else []
+
+    def submit_all(self, bodies: list[dict[str, Any]]) -> list[SimpleNamespace]:
+        refused = Acceptance.REFUSED if "rewards" in bodies[0] else Acceptance.BOOKED
+        return [SimpleNamespace(status=refused, reason="x: not finite")]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_program_that_ends_its_process_fails(error: type[BaseException]) -> None:
+    """Importing a candidate may raise anything; only the main thread's Ctrl-C is the user's."""
+
+    def evaluate(_: object) -> dict[str, float | None]:
+        raise error("bye")
+
+    results: list[Any] = []
+    worker = EvaluationWorker(
+        SimpleNamespace(evaluations=_Queue(2)),  # type: ignore[arg-type]
+        evaluate,
+        report=lambda _, result, __: results.append(result["failure"]["detail"]),
+    )
+    assert worker.run_until(most=2) == 2
+    assert results == [f"{error.__name__}: bye"] * 2
+
+
+def test_an_evaluator_that_scored_before_is_not_taken_for_broken() -> None:
+    results: list[Any] = []
+    worker = EvaluationWorker(
+        SimpleNamespace(evaluations=_Queue(6)),  # type: ignore[arg-type]
+        lambda _: {"x": float("inf")},
+        report=lambda _, result, __: results.append(result["failure"]["reason"]),
+        worked=True,
+    )
+    assert worker.run_until(most=6) == 6
+    assert results == [REFUSED_REWARDS] * 6
 
 
 def test_a_refused_request_is_sent_again_when_the_service_accepts_it() -> None:

@@ -55,3 +55,9 @@ def test_examples_score_and_can_be_unlocked(sandbox, slug):
     assert unlocked in (None, second.rewards)
     assert problem.targets_met(first.rewards, stopped_at=first.stopped_at) == 0
     assert problem.targets_met(second.rewards, stopped_at=second.stopped_at) == 1
+
+
+def test_numbers_that_are_equal_do_not_lengthen_a_chain(sandbox):
+    forged = "def improve():\n    return [x for i in range(1000) for x in (i, float(i))] + [True, False]\n"
+    (evaluation,) = sandbox.evaluate(EXAMPLES["longer-chain"], [forged], seeds=[0])
+    assert evaluation.failure is not None
