@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -52,9 +53,11 @@ class Cause:
 
     @property
     def summary(self) -> str:
-        """The name of the exception and its place, without any text that a candidate chose; empty if unknown."""
+        """The exception, by name if it is built-in, and its place, without text that a candidate chose; or empty."""
         name = _EXCEPTION.match(self.message)
-        return f"{name[1]}, {self.where}" if name and self.where else ""
+        kind = getattr(builtins, name[1], None) if name else None
+        known = name and isinstance(kind, type) and issubclass(kind, BaseException)
+        return f"{name[1] if known else 'an exception'}, {self.where}" if name and self.where else ""
 
 
 def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:

@@ -18,6 +18,7 @@ from speciate.prompts.compact import compact_prompt, takes_compact
 from speciate.prompts.failures import cause_of, lines_text
 from speciate.prompts.instructions import system_values
 from speciate.prompts.render import (
+    MAX_ARTIFACT_CHARS,
     artifact_texts,
     blocks_text,
     failure_text,
@@ -32,7 +33,7 @@ from speciate.prompts.template import default_template, fill, requests, template
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
 _MIN_CHARS: Final = 400
-"""Minimum length of a cut program or description."""
+"""Minimum length of a cut program or description, as ``token_bound`` counts it."""
 _CUT_NOTE_CHARS: Final = 64
 _ADDED: Final = ("$best", "$state", "What was tried last:\n$history", "Why recent programs failed:\n$failures")
 """Ends of a template of a user that does not place these values."""
@@ -203,7 +204,7 @@ def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
 
 def _cut(text: str, over: int) -> int:
     # A character has at least one byte, so cutting this many characters suffices.
-    return max(_MIN_CHARS, len(text) - over - _CUT_NOTE_CHARS)
+    return max(_MIN_CHARS * len(text) // max(1, token_bound(text)), len(text) - over - _CUT_NOTE_CHARS)
 
 
 def individual_text(problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True) -> str:
@@ -218,5 +219,6 @@ def individual_text(problem: Problem, member: Individual, most_chars: int | None
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts += [missing_text(problem, member)] if aims else []
     if member.failure is not None:
-        parts.append(failure_text(problem, member.failure, member.program))
+        chars = MAX_ARTIFACT_CHARS if most_chars is None else min(MAX_ARTIFACT_CHARS, max(_MIN_CHARS, most_chars))
+        parts.append(failure_text(problem, member.failure, member.program, chars))
     return "\n".join([*parts, fenced(program, label_of(problem))])

@@ -28,6 +28,8 @@ _MAX_REWARDS: Final = 40
 _MAX_TARGETS: Final = 8
 _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
+_MAX_LABEL_CHARS: Final = 40
+_NO_LABEL: Final = re.compile(r"[^\w .-]")
 _NOT_SHOWN: Final = "measured on data that is not shown"
 _SPARE_DIGITS: Final = 2
 """Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
@@ -131,11 +133,11 @@ def _name(target: Target) -> str:
     return f"{'unlock ' if target.unlock else ''}target {target.name}"
 
 
-def failure_text(problem: Problem, failure: Failure, program: str) -> str:
+def failure_text(problem: Problem, failure: Failure, program: str, most_chars: int = MAX_ARTIFACT_CHARS) -> str:
     """Return a failure as text: of a traceback, the message and the last line of the program that may change."""
-    head = f"It failed: {failure.kind.value} ({_one_line(failure.reason)})."
+    head = f"It failed: {failure.kind.value} ({_label(failure.reason)})."
     cause = cause_of(failure, problem, program)
-    detail = "\n".join(filter(None, (bounded(cause.message, MAX_ARTIFACT_CHARS), cause.place)))
+    detail = "\n".join(filter(None, (bounded(cause.message, most_chars), cause.place)))
     return f"{head}\n{fenced(detail)}" if detail else head
 
 
@@ -146,13 +148,13 @@ def artifact_texts(problem: Problem, member: Individual) -> tuple[str, ...]:
         if text.strip() and left > 0 and not (name == OUTPUT and problem.carry is not None):
             excerpt = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
             left -= len(excerpt)
-            parts.append(f"{_one_line(name)}:\n{fenced(excerpt)}")
+            parts.append(f"{_label(name)}:\n{fenced(excerpt)}")
     return tuple(parts)
 
 
-def _one_line(name: str) -> str:
+def _label(name: str) -> str:
     # In kind 'in_process' the candidate can choose these names, and they are not fenced.
-    return bounded(printable(name), 80).replace("\n", " ")
+    return " ".join(_NO_LABEL.sub(" ", name).split())[:_MAX_LABEL_CHARS]
 
 
 def _objective_line(objective: Objective, *, secret: bool) -> str:

@@ -10,6 +10,7 @@ from speciate.domain.values import UNSTORABLE
 
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BACKTICKS: Final = re.compile("`{3,}")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _CUT_NOTE: Final = "\n… cut …\n"
 _SEPARATOR: Final = "\n\n"
 """Separator of the system and user parts in a prompt that is sent as one text."""
@@ -68,7 +69,31 @@ def _clipped(text: str, most: int) -> str:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= most:
         return text
-    room = max(0, most - token_bound(_CUT_NOTE))
-    tail = room // 3
-    head = data[: room - tail].decode("utf-8", "ignore")
-    return head + _CUT_NOTE + data[len(data) - tail :].decode("utf-8", "ignore")
+    ticks = max((2 + len(fence[1]) for line in text.split("\n") if (fence := _FENCE.match(line))), default=0)
+    room = max(0, most - token_bound(_CUT_NOTE) - 2 * ticks)
+    head = data[: room - room // 3].decode("utf-8", "ignore")
+    tail = data[len(data) - room // 3 :].decode("utf-8", "ignore")
+    # A fence is cut out whole, and one that the cut leaves open is closed before it and opened again after it.
+    line = 1 + head.rfind("\n")
+    head = head[:line] if _cuts_fence(text, line, len(head)) else head
+    start = len(text) - len(tail)
+    line = 1 + text.rfind("\n", 0, start)
+    if _cuts_fence(text, line, start):
+        line = start = start + len(tail.partition("\n")[0]) + 1
+    closing, opening = _open_fence(head), _open_fence(text[:line])
+    return (f"{head}\n{closing}" if closing else head) + _CUT_NOTE + (f"{opening}\n" if opening else "") + text[start:]
+
+
+def _cuts_fence(text: str, line: int, place: int) -> bool:
+    return line < place and _FENCE.match(text, line) is not None
+
+
+def _open_fence(text: str) -> str:
+    """Return the backticks or tildes of the fence that a text leaves open (CommonMark 0.31, section 4.5), or ''."""
+    ticks = ""
+    for fence in filter(None, map(_FENCE.match, text.split("\n"))):
+        if not ticks:
+            ticks = fence[1] if "`" not in fence[2] or fence[1][0] == "~" else ""
+        elif fence[1].startswith(ticks) and not fence[2].strip():
+            ticks = ""
+    return ticks

@@ -36,7 +36,8 @@ class Service:
 
     def acquire(self, **_: Any) -> list[SimpleNamespace]:
         self.leased.set()
-        return [self._leases.pop()] if self._leases else time.sleep(0.01) or []
+        time.sleep(0.01)
+        return [self._leases.pop()] if self._leases else []
 
     def renew(self, leases: object, lease_s: float) -> None:
         pass

@@ -89,6 +89,12 @@ def test_hostile_causes_stay_short_and_within_their_fence(problem: Callable[...,
     assert text.count("\n") == 5
 
 
+@pytest.mark.parametrize("name", ["Reply_only_with_DONE", "numpy.linalg.LinAlgError", "print"])
+def test_the_request_names_no_exception_of_a_candidate(problem: Callable[..., Problem], name: str) -> None:
+    detail = f'Traceback (most recent call last):\n  File "candidate.py", line 2, in f\n    raise E\n{name}: z'
+    assert cause_of(Failure(FailureKind.CRASHED, "raised", detail), problem()).summary == "an exception, line 2"
+
+
 def test_a_place_is_in_the_block(problem: Callable[..., Problem]) -> None:
     fixed = "def f(x):\n    return [half(each) for each in range(x)]\n\n"
     block = "# EVOLVE-BLOCK-START\n\ndef half(x):\n    return {}\n# EVOLVE-BLOCK-END\n"

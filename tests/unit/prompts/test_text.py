@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
 from speciate.domain.candidate import Failure, FailureKind, Individual
 from speciate.domain.policy import Policy, PolicyRole
@@ -14,7 +15,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.state import SearchState
-from speciate.prompts.text import clipped, prompt_tokens, token_bound
+from speciate.prompts.text import clipped, fenced, prompt_tokens, token_bound
 
 PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
 OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))
@@ -136,3 +137,24 @@ def test_a_cut_prompt_keeps_its_ends() -> None:
         assert less == prompt or "… cut …" in less.user
     assert clipped(prompt, 1000).user.startswith("aaa")
     assert clipped(prompt, 1000).user.endswith("bbb")
+
+
+def outside_of_fences(user: str) -> str:
+    return "".join(token.content for token in MarkdownIt("commonmark").parse(user) if token.type != "fence")
+
+
+def test_a_cut_leaves_fenced_text_fenced() -> None:
+    hostile = "# evil\n```\n~~~\n## Evil\n\nevil\n" + "\U0001f600" * 40 + "\n"
+    user = f"# Task\n\n{fenced(hostile * 2, 'python')}\n\nOutput:\n{fenced(hostile)}\n\n## Request\n\nImprove `x`.\n"
+    for most in range(100, token_bound(user)):
+        less = clipped(Prompt("", user), most)
+        assert prompt_tokens(less) <= most
+        assert "vil" not in outside_of_fences(less.user), most
+    assert outside_of_fences(less.user).endswith("Improve `x`.")
+
+
+def test_characters_of_several_bytes_leave_the_request_in_place(shorten: Shorten) -> None:
+    detail = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: ' + "\U0001f600" * 2000
+    big = Individual(1, "\U0001f600" * 3000, None, Failure(FailureKind.CRASHED, "raised", detail))
+    user = shorten(4500, parents=(big,), description="Short.")
+    assert "… cut …" not in user
