@@ -162,7 +162,9 @@ class EvaluationWorker:
     def _evaluate(self, candidate: LeasedEvaluation) -> None:
         try:
             result = self._result(candidate)
-            if self.stopping.is_set():  # the candidate was given back, and the function may have been interrupted
+            if self.stopping.is_set():  # the function may have been interrupted
+                with suppress(UnavailableError):  # its lease lapses, unless it was given back already
+                    self.client.evaluations.renew([candidate], lease_s=0)
                 return
             self._raise_if_broken(candidate, result)
             outcome = self._submit(candidate, result)

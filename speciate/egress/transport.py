@@ -13,7 +13,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Final
@@ -24,6 +24,8 @@ import httpx
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, Resolve, resolve
 
 _PIECE_BYTES: Final = 16 << 10
+_LOOK_S: Final = 0.2
+"""Seconds between two looks whether a read is still wanted."""
 _own: Final = threading.local()
 
 
@@ -98,13 +100,16 @@ def _place(url: httpx.URL) -> tuple[str, int]:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Limit all requests of this thread in the block that use ``DeadlineBackend`` to this many seconds in total."""
-    _own.until = time.monotonic() + seconds
+def within(seconds: float, *, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Limit all requests of this thread in the block that use ``DeadlineBackend`` to this many seconds in total.
+
+    A read fails soon after ``give_up`` returns True.
+    """
+    _own.until, _own.give_up = time.monotonic() + seconds, give_up
     try:
         yield
     finally:
-        _own.until = math.inf
+        _own.until, _own.give_up = math.inf, None
 
 
 def _left(timeout_s: float | None, error: type[httpcore.TimeoutException]) -> float | None:
@@ -131,7 +136,13 @@ class _DeadlineStream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        if (give_up := getattr(_own, "give_up", None)) is None:
+            return self._stream.read(max_bytes, timeout)
+        while not give_up():
+            left = _left(timeout, httpcore.ReadTimeout) or _LOOK_S
+            with suppress(httpcore.ReadTimeout):
+                return self._stream.read(max_bytes, min(left, _LOOK_S))
+        raise httpcore.ReadError("the answer is no longer wanted")
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         # In pieces: a server may also receive slowly.

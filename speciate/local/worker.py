@@ -136,6 +136,7 @@ class LocalWorker:
             with suppress(SQLAlchemyError):  # they expire
                 self._stores.work.expire_leases(self._worker.keeper.leases())
                 self._stores.work.reconcile(self._signals.own.ids)  # whoever resumes the runs finds their units ready
+        self._worker.keeper.close()
         self._worker.counters.close()
         self._sandbox.close()
 

@@ -25,6 +25,7 @@ from speciate.policies.openai_wire import Reply, error_message
 from speciate.policies.providers import provider_at
 from speciate.policies.refusals import CREDIT_REMEDY, explain_refusal
 from speciate.policies.usage import Billed
+from speciate.ports.interruption import interrupted
 from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
 
@@ -127,7 +128,7 @@ class HttpEndpoint:
             headers["Accept"] = "text/event-stream, application/json"
         try:
             with (
-                within(timeout_s),
+                within(timeout_s, give_up=interrupted),
                 self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response,
             ):
                 answers = True

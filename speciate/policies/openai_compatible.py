@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -37,6 +38,7 @@ from speciate.policies.openai_wire import (
 from speciate.policies.request_fields import joined, one_each
 from speciate.policies.scaffold import sample_sets
 from speciate.policies.usage import Billed, TokenCeilings, Usage, billed
+from speciate.ports.interruption import interrupted, sleep
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.compact import turns_of
 
@@ -63,7 +65,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
     """Client of a policy behind an HTTP endpoint. Threads may share one instance."""
 
     def __init__(
-        self, policy: Policy, context: ClientContext = STANDALONE, *, sleep: Callable[[float], None] = time.sleep
+        self, policy: Policy, context: ClientContext = STANDALONE, *, sleep: Callable[[float], None] = sleep
     ) -> None:
         url, self._model = _address(policy)
         self._policy = policy
@@ -101,7 +103,8 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
 
     def _sample(self, requests: Sequence[SampleRequest], call: _SampleCall) -> list[SampleResult]:
         with ThreadPoolExecutor(max(1, min(len(requests), self._options.concurrency)), "policy") as pool:
-            futures = [pool.submit(self._answer, request, call) for request in requests]
+            # Each thread reads from the context whether the work is interrupted.
+            futures = [pool.submit(copy_context().run, self._answer, request, call) for request in requests]
             wait(futures, return_when=FIRST_EXCEPTION)
             if call.cause is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -177,6 +180,8 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         while True:
             if call.cause is not None:
                 raise call.cause
+            if interrupted():
+                raise self._endpoint.unavailable("the request was interrupted")
             try:
                 self._check_when_due()
                 return _with(self._exchange(request, call), lost)

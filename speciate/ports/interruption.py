@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,3 +25,9 @@ def interrupted() -> bool:
     """Return True if the result of the current work is no longer wanted."""
     lost = _LOST.get()
     return lost is not None and lost.is_set()
+
+
+def sleep(seconds: float) -> None:
+    """Sleep, but not on after an interruption."""
+    lost = _LOST.get()
+    time.sleep(seconds) if lost is None else lost.wait(seconds)

@@ -144,6 +144,10 @@ class LeaseKeeper:
             with self._lock:
                 self._leases.pop(lease.token, None)
 
+    def close(self) -> None:
+        """Renew no more."""
+        self._wake.set()
+
     def interrupt(self) -> None:
         """Interrupt all blocks as if their leases were lost."""
         with self._lock:

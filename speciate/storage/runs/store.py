@@ -9,6 +9,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunState, sources_of, transition_error
@@ -104,7 +105,10 @@ class PostgresRunStore(ScopedStore):
         )
 
     def resume(self, run_id: UUID) -> Commit:
-        return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
+        commit = self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
+        with self._engine.begin() as connection:
+            connection.execute(SQL.offer_again, {"run_id": run_id, "callable": f"{CALLABLE}%"})
+        return commit
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End a run. Committed results stay, work in flight is discarded."""

@@ -54,3 +54,7 @@ FROM known k JOIN LATERAL (SELECT count(*) AS completions, count(*) FILTER (WHER
     JOIN prompts t ON t.digest = c.prompt_digest
   WHERE c.run_id = k.id AND (k.alike < 4 OR c.policy_id = :policy) ORDER BY c.batch, c.ord LIMIT 1) f ON true
 WHERE k.alike = (SELECT max(alike) FROM known) ORDER BY k.id DESC LIMIT 10
+
+-- offer_again: Let the leases of a process that scored with a function of its own lapse: it has ended.
+UPDATE external_evaluations SET lease_until = clock_timestamp(), attempt = attempt - 1
+WHERE run_id = :run_id AND state = 'leased' AND EXISTS (SELECT FROM unnest(capabilities) c WHERE c LIKE :callable)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) ->
     assert result.best.rewards is not None
     assert result.best.rewards["loss"] <= 6.6
     assert {row["tier"] for row in result.history.to_dict("records")} == {"attested"}
+    assert "lease-keeper" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_call_with_the_inputs_of_a_run_in_progress_names_it(data_dir: Path) -> None:

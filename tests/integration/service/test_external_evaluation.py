@@ -14,6 +14,7 @@ import pytest
 
 from speciate.domain.access import Scope
 from speciate.domain.candidate import ATTESTED, REFUSED_REWARDS
+from speciate.domain.capabilities import CALLABLE
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
@@ -332,3 +333,14 @@ def test_a_token_for_evaluation_does_nothing_else_and_sees_its_project_only(
 def test_a_wrong_definition_says_what_is_expected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         external(**changes)
+
+
+def test_a_resumed_run_of_a_function_offers_what_an_ended_process_had_leased(outside: Lab, stores: Stores) -> None:
+    stores.catalog.add_problem(external(capabilities=[f"{CALLABLE}0"]))
+    run = outside.start(5)
+    work(outside)
+    (seed,) = acquire(outside.api, capabilities=[f"{CALLABLE}0"])
+    outside.api.post(f"/v1/runs/{run}:pause")
+    outside.api.post(f"/v1/runs/{run}:resume")
+    (again,) = acquire(outside.api, capabilities=[f"{CALLABLE}0"])
+    assert (again["id"], again["attempt"]) == (seed["id"], 1)

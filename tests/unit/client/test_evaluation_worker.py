@@ -106,3 +106,22 @@ def test_a_refused_request_is_sent_again_when_the_service_accepts_it() -> None:
 
     assert retried(call, Stopping()) == "done"
     assert waits == [7.0]
+
+
+def test_a_candidate_that_fails_because_of_the_stop_is_given_back() -> None:
+    lease, renewals = SimpleNamespace(id=uuid4(), lease=uuid4()), []
+
+    class Evaluations:
+        def acquire(self, **_: Any) -> list[SimpleNamespace]:
+            return [lease]
+
+        def renew(self, leases: list[SimpleNamespace], lease_s: float) -> None:
+            renewals.extend((each.id, lease_s) for each in leases)
+
+    def evaluate(_: object) -> dict[str, float | None]:
+        worker.stop()
+        raise RuntimeError("the sandbox was closed")
+
+    worker = EvaluationWorker(SimpleNamespace(evaluations=Evaluations()), evaluate)  # type: ignore[arg-type]
+    worker.run_until()
+    assert (lease.id, 0) in renewals

@@ -23,6 +23,7 @@ from speciate.policies import build_client
 from speciate.policies.embedded import ADDRESS_VARIABLE, InferenceServerPolicy
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.ports.interruption import interruptible
 from speciate.ports.policy import SampleRequest
 from speciate.problems.loader import bundled, load_problem
 from speciate.prompts.compact import opening_of
@@ -731,6 +732,14 @@ def _taking(connection: socket.socket) -> None:
     for _ in range(100):
         connection.recv(1 << 14)
         time.sleep(0.1)
+
+
+def test_an_interruption_ends_a_request_that_waits_for_its_answer(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.delay_s = 60.0
+    lost = threading.Event()
+    threading.Timer(0.3, lost.set).start()
+    with interruptible(lost), pytest.raises(PolicyUnavailableError, match="interrupted"):
+        connect(options={"check": False}).sample([request()])
 
 
 @pytest.mark.parametrize("drip", [_head, _body, _taking])
