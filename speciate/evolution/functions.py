@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import inspect
+import math
 import numbers
 import re
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
+from speciate.evolution.fingerprint import Fingerprint
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.template import slug_of_text
 from speciate.problems.writing import toml_text
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPECTED: Final = "Return a number, or a dict of numbers by name; texts in it become feedback for the next prompts."
+_PARAMETER: Final = "a parameter named candidate gets the loaded candidate, one with any other name the path."
 _WAIT_S: Final = 1.0
 _STOP_S: Final = 0.1
 _PATIENCE: Final = 10
@@ -76,12 +79,12 @@ class ScoreFunction:
             parameters = list(inspect.signature(function).parameters)
         except (TypeError, ValueError):  # compiled
             parameters = []
-        try:
-            source = inspect.getsource(function).encode()
-        except (TypeError, OSError):  # compiled, or entered at a prompt
-            source = getattr(getattr(function, "__code__", None), "co_code", self._name.encode())
         self._takes_candidate = parameters[:1] == ["candidate"]
-        self._capability = CALLABLE + hashlib.sha256(source).hexdigest()[:16]
+        fingerprint = Fingerprint(function)
+        self.unread: frozenset[str] = frozenset(fingerprint.unread)
+        """Types of objects that it uses, and whose changes cannot be seen."""
+        self._dropped: set[str] = set()
+        self._capability = CALLABLE + fingerprint.hexdigest[:16]
         self._failure: BaseException | None = None
         self._seed_s = 0.0
 
@@ -105,7 +108,11 @@ class ScoreFunction:
         def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
             return [self._score_seed(problem, seed, sandbox) for seed in seeds]
 
-        return convert(draft, score, **goals, anyway=True)
+        converted = convert(draft, score, **goals, anyway=True)
+        if not self._dropped:
+            return converted
+        remark = f"{self._name}() returns neither a number nor a text as {', '.join(sorted(self._dropped))}: left out"
+        return replace(converted, remarks=(*converted.remarks, remark))
 
     @contextmanager
     def serving(self, client: Client, run: RunHandle, problem: Problem, sandbox: LocalSandbox) -> Iterator[None]:
@@ -154,7 +161,12 @@ class ScoreFunction:
             theirs = [each for each in frames if each.filename != __file__ and "concurrent" not in each.filename]
             if theirs and not isinstance(error, CandidateFailedError):
                 what += f" ({theirs[-1].filename}:{theirs[-1].lineno})"
-            raise InvalidInputError(f"{self._name}() fails on the seed program: {what}", remedy=_EXPECTED) from error
+            remedy = _EXPECTED
+            if re.search("'str' object|LoadedCandidate", what):
+                passed = "the loaded candidate" if self._takes_candidate else "the path of the program's file"
+                remedy = f"It received {passed}: {_PARAMETER}"
+            raise InvalidInputError(f"{self._name}() fails on the seed program: {what}", remedy=remedy) from error
+        texts |= {each: repr(value) for each, value in values.items() if not math.isfinite(value)}
         listed = "\n".join(f"{each} = {value!r}" for each, value in values.items())
         wall_s = time.monotonic() - started
         self._seed_s = max(self._seed_s, wall_s)
@@ -172,15 +184,35 @@ class ScoreFunction:
             return self._read(self._function(str(path)))
 
     def _read(self, answer: Any) -> tuple[dict[str, float], dict[str, str]]:
+        if inspect.isawaitable(answer):
+            answer = asyncio.run(_awaited(answer))
+        texts: dict[str, str] = {}
+        if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):  # as for GEPA
+            answer, notes = answer
+            texts = {str(name): note if isinstance(note, str) else repr(note) for name, note in notes.items()}
+        answer = _scalar(answer)
         if isinstance(answer, numbers.Real) and not isinstance(answer, bool):
             answer = {"score": answer}
         if not isinstance(answer, Mapping):
             raise InvalidInputError(f"{self._name}() returned {type(answer).__name__}.", remedy=_EXPECTED)
-        named = {re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII): value for name, value in answer.items()}
+        named = {
+            re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII): _scalar(value) for name, value in answer.items()
+        }
         values = {name: float(value) for name, value in named.items() if isinstance(value, numbers.Real)}
         if not values:
             raise InvalidInputError(f"{self._name}() returned no number.", remedy=_EXPECTED)
-        return values, {name: value for name, value in named.items() if isinstance(value, str)}
+        texts |= {name: value for name, value in named.items() if isinstance(value, str)}
+        self._dropped |= named.keys() - values.keys() - texts.keys()
+        return values, texts
+
+
+def _scalar(value: Any) -> Any:
+    """Return an array or a tensor without dimensions as a number."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 @dataclass(frozen=True, slots=True)

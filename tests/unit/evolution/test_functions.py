@@ -1,0 +1,143 @@
+"""Functions as evaluators: what they may return, and when a run continues with them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from speciate.domain.errors import InvalidInputError
+from speciate.evolution.fingerprint import Fingerprint
+from speciate.evolution.functions import ScoreFunction
+from speciate.local.sandbox import LocalSandbox
+
+PROGRAM = "def solve():\n    return 0.4\n"
+NO_SANDBOX = cast("LocalSandbox", None)
+
+
+def digest(function: Any) -> str:
+    return Fingerprint(function).hexdigest
+
+
+class Scorer:
+    def __init__(self, target: object) -> None:
+        self.target = target
+
+    def __call__(self, path: str) -> float:
+        return len(path)
+
+    def method(self, path: str) -> float:
+        return len(path)
+
+
+def closure(target: object) -> Callable[[str], float]:
+    def score(path: str) -> float:
+        return len(path) if target else 0.0
+
+    return score
+
+
+def default(target: object) -> Callable[[str], float]:
+    def score(path: str, goal: object = target) -> float:
+        return len(path) if goal else 0.0
+
+    return score
+
+
+def plain(path: str, target: object) -> float:
+    return len(path) if target else 0.0
+
+
+@pytest.mark.parametrize(
+    "made",
+    [closure, default, Scorer, lambda target: Scorer(target).method, lambda target: partial(plain, target=target)],
+)
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (1.0, 1.0, 2.0),
+        ([{"a": 1}], [{"a": 1}], [{"a": 2}]),
+        (np.arange(3), np.arange(3), np.arange(4)),
+        (Scorer(1), Scorer(1), Scorer(2)),
+    ],
+)
+def test_another_captured_value_is_another_evaluator(
+    made: Callable[[object], object], one: object, same: object, other: object
+) -> None:
+    assert digest(made(one)) == digest(made(same))
+    assert digest(made(one)) != digest(made(other))
+
+
+def test_an_object_that_cannot_be_compared_is_named() -> None:
+    assert Fingerprint(closure(threading.Lock())).unread == {"lock"}
+
+
+@pytest.mark.parametrize("use", ["from helping import aim", "import helping\ndef aim(): return helping.aim()"])
+def test_another_helper_beside_the_script_is_another_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for value in (1, 1, 22):
+        (tmp_path / "helping.py").write_text(f"GOAL = {value}\ndef aim():\n    return GOAL\n")
+        (tmp_path / "script.py").write_text(f"{use}\ndef score(path):\n    return aim()\n")
+        for name in ("helping", "script"):
+            monkeypatch.delitem(importlib.import_module("sys").modules, name, raising=False)
+        importlib.invalidate_caches()
+        digests.append(digest(importlib.import_module("script").score))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def problem_of(answer: object, **goals: Any) -> Any:
+    def score(path: str) -> object:
+        return answer
+
+    return ScoreFunction(score).problem(PROGRAM, NO_SANDBOX, **goals)
+
+
+@pytest.mark.parametrize(
+    ("answer", "goals", "name"),
+    [
+        ({"combined_score": float("nan"), "other": 1.0}, {}, "combined_score is nan"),
+        ({"loss": float("inf")}, {"minimize": ("loss",)}, "loss is inf"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_named(answer: object, goals: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name}: expected a finite number"):
+        problem_of(answer, **goals)
+
+
+@pytest.mark.parametrize(
+    "answer", [np.array(2.5), np.float64(2.5), (2.5, {"note": "x", "parts": [1]}), ({"score": np.array(2.5)}, {})]
+)
+def test_forms_of_a_score(answer: object) -> None:
+    assert problem_of(answer).seed == {"score": 2.5}
+
+
+def test_an_asynchronous_function_is_awaited() -> None:
+    async def score(path: str) -> float:
+        await asyncio.sleep(0)
+        return 2.5
+
+    assert ScoreFunction(score).problem(PROGRAM, NO_SANDBOX).seed == {"score": 2.5}
+
+
+def test_nested_values_are_left_out_with_a_note() -> None:
+    converted = problem_of({"score": 1.0, "cases": [1, 2], "note": "far"})
+    assert any("as cases: left out" in remark for remark in converted.remarks)
+    assert converted.artifacts["note"] == "far"
+
+
+def test_a_function_that_expects_a_candidate_learns_how_to_get_it() -> None:
+    def score(program: Any) -> float:
+        return float(program.call("solve"))
+
+    with pytest.raises(InvalidInputError, match="the path of the program's file: a parameter named candidate"):
+        ScoreFunction(score).problem(PROGRAM, NO_SANDBOX)
