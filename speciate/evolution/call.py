@@ -116,7 +116,7 @@ def evolve(
     )
     with (
         evolving(task, load_settings(data_dir=data_dir, url=url), dashboard=dashboard) as evolution,
-        showing(evolution.problem.problem, enabled=progress) as show,
+        showing(evolution, unread=function.unread if function else (), enabled=progress) as show,
     ):
         _follow(evolution, show, task.check)
         return result_of(evolution)

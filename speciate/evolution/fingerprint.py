@@ -2,135 +2,83 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import inspect
+import io
 import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+def fingerprint(function: Any) -> tuple[str, frozenset[str]]:
+    """Return a digest of source, captured values and used modules, and the types of objects that cannot be compared."""
+    pickler = _SourcePickler(stream := io.BytesIO(), function)
+    pickler.dump(function)
+    return hashlib.sha256(stream.getvalue()).hexdigest(), frozenset(pickler.unread)
 
 
-class Fingerprint:
-    """Digest of a function: its source, captured values, and what it uses of the modules in its folder.
+class _SourcePickler(pickle.Pickler):
+    """Writes functions and classes of one module by their source, and modules beside it by their files."""
 
-    ``unread`` names the types of captured objects that cannot be compared.
-    """
-
-    def __init__(self, function: Any) -> None:
+    def __init__(self, stream: io.BytesIO, function: Any) -> None:
+        super().__init__(stream)
         self.unread: set[str] = set()
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
-        code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
-        path = Path(code.co_filename if code else getattr(sys.modules.get(type(function).__module__), "__file__", ""))
-        self._folder = path.absolute().parent if path.is_file() else Path.cwd()
-        digest = hashlib.sha256()
-        for part in self._parts(function):
-            digest.update(part + b"\0")
-        self.hexdigest = digest.hexdigest()
+        inner = function.func if isinstance(function, partial) else function
+        self._home = getattr(inner, "__module__", "")
+        path = getattr(sys.modules.get(self._home), "__file__", None)
+        self._folder = Path(path).absolute().parent if path else Path.cwd()
 
-    def _parts(self, value: Any) -> Iterator[bytes]:
-        if isinstance(value, _PLAIN):
-            yield repr(value).encode()
-            return
-        yield type(value).__qualname__.encode()
-        if id(value) in self._seen:
-            return
-        self._seen[id(value)] = value
-        for each in self._inside(value):
-            yield from self._parts(each)
-
-    def _inside(self, value: Any) -> list[Any]:
-        match value:
-            case list() | tuple():
-                return [*value]
-            case set() | frozenset():
-                return sorted(map(repr, value))
-            case Mapping():
-                return [each for item in value.items() for each in item]
-            case partial():
-                return [value.func, value.args, value.keywords]
-            case MethodType():
-                return [value.__func__, value.__self__]
-            case _:
-                return self._inside_code(value)
-
-    def _inside_code(self, value: Any) -> list[Any]:
-        match value:
-            case FunctionType():
-                return self._of_function(value)
-            case ModuleType():
-                return self._of_module(value)
-            case type():
-                return self._of_class(value)
-            case _ if self._own(type(value)):
-                return [type(value), getattr(value, "__dict__", None)]
-            case _:
-                return [self._pickled(value)]
-
-    def _of_class(self, value: type) -> list[Any]:
-        name = f"{value.__module__}.{value.__qualname__}"
-        functions = [each for each in vars(value).values() if isinstance(each, FunctionType)]
-        return [name, self._source(value), *value.__bases__, *functions] if self._own(value) else [name]
-
-    def _of_function(self, function: FunctionType) -> list[Any]:
-        parts: list[Any] = [function.__module__, function.__qualname__, function.__defaults__, function.__kwdefaults__]
-        for cell in function.__closure__ or ():
-            with suppress(ValueError):  # empty
-                parts.append(cell.cell_contents)
-        parts.append(getattr(function, "__wrapped__", None))
-        if self._own(function):
-            parts.append(self._source(function))
-            for name in sorted(_names(function.__code__)):
-                if name in function.__globals__:
-                    parts.append(function.__globals__[name])
-                elif (self._folder / f"{name}.py").is_file():  # imported in its body
-                    parts.append((self._folder / f"{name}.py").read_bytes())
-        return parts
-
-    def _of_module(self, module: ModuleType) -> list[Any]:
-        path = Path(getattr(module, "__file__", None) or "")
-        if not (self._own(module) and path.is_file()):
-            return [module.__name__, str(getattr(module, "__version__", ""))]
-        files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-        used = [each for each in vars(module).values() if isinstance(each, ModuleType | FunctionType | type)]
-        modules = [each if isinstance(each, ModuleType) else sys.modules.get(each.__module__) for each in used]
-        return [*(file.read_bytes() for file in files), *modules]
-
-    def _own(self, item: Any) -> bool:
-        """Return True if a function, class or module is the user's: typed in, or in the folder of the function."""
-        if isinstance(item, FunctionType):
-            path = item.__code__.co_filename
-        else:
-            name = item.__name__ if isinstance(item, ModuleType) else item.__module__
-            if name == "__main__":
-                return True
-            path = getattr(sys.modules.get(name), "__file__", None) or ""
-        if not Path(path).is_file():
-            return path.startswith("<")  # typed in; other modules without a file are part of Python
-        libraries = "site-packages" in path or Path(path).is_relative_to(sysconfig.get_path("stdlib"))
-        return Path(path).absolute().is_relative_to(self._folder) and not libraries
-
-    def _source(self, item: Any) -> str | bytes:
+    def reducer_override(self, item: Any) -> Any:
+        if getattr(item, "__module__", None) == "builtins" or type(item) in copyreg.dispatch_table:
+            return NotImplemented
+        if id(item) in self._seen:
+            return str, ()
+        self._seen[id(item)] = item
+        if isinstance(item, ModuleType):
+            return self._of_module(item)
+        if isinstance(item, FunctionType | type):
+            home = item.__module__ == self._home
+            return self._of_code(item) if home else (str, (item.__qualname__, sys.modules.get(item.__module__)))
+        if isinstance(item, MethodType):
+            return str, (item.__func__, item.__self__)
+        if hasattr(item, "__wrapped__"):
+            return str, (item.__wrapped__,)
         try:
-            return inspect.getsource(item)
-        except (TypeError, OSError):  # entered at a prompt
-            return item.__code__.co_code if isinstance(item, FunctionType) else b""
-
-    def _pickled(self, value: Any) -> bytes:
-        try:
-            return pickle.dumps(value)
+            return item.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         except Exception:  # noqa: BLE001 - any object may refuse in its own way
-            self.unread.add(type(value).__name__)
-            return b""
+            self.unread.add(type(item).__name__)
+            return str, ()
+
+    def _of_code(self, item: Any) -> tuple[Any, ...]:
+        try:
+            source: object = inspect.getsource(item)
+        except (TypeError, OSError):  # entered at a prompt
+            source = getattr(getattr(item, "__code__", None), "co_code", "")
+        if isinstance(item, type):
+            return str, (source, item.__bases__, *filter(inspect.isfunction, vars(item).values()))
+        captured = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
+        used = []
+        for name in sorted(_names(item.__code__)):
+            beside = self._folder / f"{name}.py"  # imported in its body
+            used.append(item.__globals__.get(name) or (beside.is_file() and beside.read_bytes()))
+        return str, (source, item.__defaults__, item.__kwdefaults__, captured, used)
+
+    def _of_module(self, module: ModuleType) -> tuple[Any, ...]:
+        path = Path(getattr(module, "__file__", None) or "/").absolute()
+        library = "site-packages" in path.parts or path.is_relative_to(sysconfig.get_path("stdlib"))
+        if library or not path.is_file() or not path.is_relative_to(self._folder):
+            return str, (module.__name__, str(getattr(module, "__version__", "")))
+        files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+        used = [sys.modules.get(getattr(each, "__module__", "")) or each for each in vars(module).values()]
+        return str, ([file.read_bytes() for file in files], [each for each in used if isinstance(each, ModuleType)])
 
 
 def _names(code: CodeType) -> set[str]:
     """Return the names of globals, attributes and modules in the code of a function and of those inside it."""
-    inner = [_names(each) for each in code.co_consts if isinstance(each, CodeType)]
-    return {*code.co_names}.union(*inner)
+    return {*code.co_names}.union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
-from speciate.evolution.fingerprint import Fingerprint
+from speciate.evolution.fingerprint import fingerprint
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.template import slug_of_text
 from speciate.problems.writing import toml_text
@@ -80,11 +80,9 @@ class ScoreFunction:
         except (TypeError, ValueError):  # compiled
             parameters = []
         self._takes_candidate = parameters[:1] == ["candidate"]
-        fingerprint = Fingerprint(function)
-        self.unread: frozenset[str] = frozenset(fingerprint.unread)
-        """Types of objects that it uses, and whose changes cannot be seen."""
+        digest, self.unread = fingerprint(function)
+        self._capability = CALLABLE + digest[:16]
         self._dropped: set[str] = set()
-        self._capability = CALLABLE + fingerprint.hexdigest[:16]
         self._failure: BaseException | None = None
         self._seed_s = 0.0
 
@@ -184,8 +182,8 @@ class ScoreFunction:
             return self._read(self._function(str(path)))
 
     def _read(self, answer: Any) -> tuple[dict[str, float], dict[str, str]]:
-        if inspect.isawaitable(answer):
-            answer = asyncio.run(_awaited(answer))
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
         texts: dict[str, str] = {}
         if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):  # as for GEPA
             answer, notes = answer
@@ -209,10 +207,6 @@ class ScoreFunction:
 def _scalar(value: Any) -> Any:
     """Return an array or a tensor without dimensions as a number."""
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-
-
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.evolution.fingerprint import Fingerprint
+from speciate.evolution.fingerprint import fingerprint
 from speciate.evolution.functions import ScoreFunction
 from speciate.local.sandbox import LocalSandbox
 
@@ -23,7 +23,7 @@ NO_SANDBOX = cast("LocalSandbox", None)
 
 
 def digest(function: Any) -> str:
-    return Fingerprint(function).hexdigest
+    return fingerprint(function)[0]
 
 
 class Scorer:
@@ -76,7 +76,7 @@ def test_another_captured_value_is_another_evaluator(
 
 
 def test_an_object_that_cannot_be_compared_is_named() -> None:
-    assert Fingerprint(closure(threading.Lock())).unread == {"lock"}
+    assert fingerprint(closure(threading.Lock()))[1] == {"lock"}
 
 
 @pytest.mark.parametrize("use", ["from helping import aim", "import helping\ndef aim(): return helping.aim()"])
