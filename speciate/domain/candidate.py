@@ -207,6 +207,8 @@ class Individual:
     """Standard errors of its rewards, shape (d,), if they are means of several noisy evaluations."""
     evaluations: int = 1
     """Evaluations of which its rewards are the mean."""
+    cpu_s: float = 0.0
+    """CPU seconds of its evaluation."""
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -289,4 +291,5 @@ class Candidate:
             self.repeats,
             self.error,
             self.evaluations,
+            self.evaluation.cpu_s,
         )

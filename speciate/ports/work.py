@@ -197,6 +197,7 @@ class Standing:
     seed: int | None  # number of the first seed program with rewards, or None
     best: int | None  # number of the best feasible candidate, or None
     evaluations_left: int | None  # evaluations that may still be reserved, or None without a limit
+    confirmed: Mapping[str, int] = field(default_factory=dict)  # the candidates that confirmed a target, by its name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -96,21 +96,27 @@ def is_of_program(failure: Failure) -> bool:
 
 
 def frequent_causes(
-    problem: Problem, failures: Sequence[Failure | None], program_of: Callable[[int], str] = lambda _: ""
+    problem: Problem,
+    failures: Sequence[Failure | None],
+    program_of: Callable[[int], str] = lambda _: "",
+    told: Collection[int] = (),
 ) -> tuple[str, ...]:
     """Return the most frequent causes of failure in one line each, with their counts; ``failures`` come newest first.
 
     Failures that are not due to a program are left out. Messages that differ in their numbers count as one.
-    ``program_of`` returns the program of the i-th failure, whose lines count within its EVOLVE-BLOCKs.
+    ``program_of`` returns the program of the i-th failure, whose lines count within its EVOLVE-BLOCKs. Causes whose
+    failures are all ``told``, by position, are left out.
     """
     counts = Counter[str]()
     newest: dict[str, tuple[int, Failure]] = {}
+    open_keys = set[str]()
     for i, failure in enumerate(failures):
         if failure is not None and is_of_program(failure):
             key = _NUMBER.sub("0", headline(failure, problem))
             counts[key] += 1
             newest.setdefault(key, (i, failure))
-    frequent = [(count, *newest[key]) for key, count in counts.most_common(SHOWN)]
+            open_keys |= {key} if i not in told else set()
+    frequent = [(count, *newest[key]) for key, count in counts.most_common() if key in open_keys][:SHOWN]
     lines = ((count, headline(failure, problem, program_of(i))) for count, i, failure in frequent)
     return tuple(f"{count} of the last {len(failures)} programs: {line}" for count, line in lines)
 
@@ -119,11 +125,11 @@ def lines_text(lines: Sequence[str]) -> str:
     return fenced("\n".join(lines)) if lines else ""
 
 
-def headline(failure: Failure, problem: Problem, program: str = "", *, placed: bool = True) -> str:
+def headline(failure: Failure, problem: Problem, program: str = "") -> str:
     """Return a failure in one line: the exception and its place, or the reason with the line that names the error."""
     cause = cause_of(failure, problem, program)
     lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
     reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
     head = line if line and (cause.where or failure.reason in _RAISED) else ": ".join(filter(None, (reason, line)))
-    return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place if placed else "")))
+    return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place)))

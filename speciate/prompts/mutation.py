@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import FailureKind, Individual
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt, TemplateName
@@ -27,8 +28,9 @@ from speciate.prompts.render import (
     next_target,
     problem_text,
     rewards_text,
+    used_text,
 )
-from speciate.prompts.state import UNKNOWN, SearchState, attempt_lines, goal_text, state_text
+from speciate.prompts.state import UNKNOWN, SearchState, attempt_lines, goal_text, rest_text, state_text
 from speciate.prompts.template import default_template, fill, requests, template_of, uses
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
@@ -72,9 +74,10 @@ def build_prompt(
         parent = parents[0] if parents else None
         return clipped(compact_prompt(problem, parent, policy, request, state.causes), policy.prompt_tokens)
     content = _PromptParts(
-        problem=problem_text(problem),
-        parent=individual_text(problem, parents[0]) if parents else "",
-        best=tuple(individual_text(problem, each) for each in writer.best),
+        problem=problem_text(problem, state.confirmed),
+        # A measured time would differ when the run is replayed; what proposers outside receive is not.
+        parent=individual_text(problem, parents[0], timed=policy.is_external) if parents else "",
+        best=tuple(individual_text(problem, each, timed=policy.is_external) for each in writer.best),
         others=tuple(individual_text(problem, each, aims=False) for each in writer.beside(parents[1:], inspirations)),
         attempts=attempt_lines(problem, [each for each in state.attempts if each.child not in parents], state.best),
         feedback=artifact_texts(problem, parents[0]) if parents else (),
@@ -127,6 +130,7 @@ class _Writer:
         if role is not PolicyRole.PROPOSE and parent is not None and parent.failure is not None:
             self.wordings = TemplateName.REPAIR_REQUESTS
         values = system_values(problem, policy, with_base=parent is not None or program != "")
+        self.shortened = partial(problem_text, problem, state.confirmed, examples=False)
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
     def beside(self, parents: Sequence[Individual], inspirations: Sequence[Individual]) -> list[Individual]:
@@ -138,14 +142,17 @@ class _Writer:
     def requests(self, *, others: bool, form: str = "") -> list[str]:
         """Return the possible requests: the problem's own, or the default ones; models may be trained with those."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
-        values = {"candidate": word, "others": f"{word}s" if others else "", "target": "", "further": "", "failure": ""}
+        values = {"candidate": word, "others": f"{word}s" if others else ""}
         if self.parent is not None and self.parent.failure is not None:
             cause = cause_of(self.parent.failure, self.problem, self.parent.program)
-            values["failure"] = cause.summary or f"{self.parent.failure.kind.value}, as shown above"
+            kind = self.parent.failure.kind
+            values["failure"] = cause.summary or f"{kind.value}, as shown above"
+            values["slow"] = values["failure"] if kind is FailureKind.TIMEOUT else ""
         elif self.parent is not None and self.parent.rewards is not None:
             best = self._state.best or self.parent
-            values["further"] = "" if next_target(self.problem, best) else goal_text(self.problem, best)
-            values["target"] = "" if values["further"] else next_target(self.problem, self.parent)
+            values["target"] = next_target(self.problem, (best, self.parent), self._state.confirmed)
+            values["rest"] = "" if values["target"] else rest_text(self.problem, best)
+            values["further"] = "" if values["target"] or values["rest"] else goal_text(self.problem, best)
         # An unchecked template may hold no request.
         own, default = self.problem.prompts.get(self.wordings, ""), default_template(f"{form}{self.wordings}")
         return requests(own, values) or requests(default, values)
@@ -160,7 +167,7 @@ class _Writer:
             "parent": content.parent,
             "best": "".join(content.best),
             "feedback": "\n".join(content.feedback),
-            "state": state_text(self.problem, self._state, shown),
+            "state": state_text(self.problem, self._state, shown, self.parent),
             "history": lines_text(content.attempts),
             "failures": lines_text(content.causes),
             "advice": self._advice,
@@ -179,7 +186,7 @@ class _Writer:
 def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
     """Drop or cut parts until the prompt has at most ``most`` tokens, or no part can shrink."""
     over = 0
-    for less in _reduced(writer.problem, content):
+    for less in _reduced(writer, content):
         if (over := writer.tokens(less) - most) <= 0:
             return less
         content = less
@@ -189,17 +196,17 @@ def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
         over = writer.tokens(content) - most
     if over > 0:
         chars = _cut(writer.problem.description, over)
-        content = replace(content, problem=problem_text(writer.problem, examples=False, description_chars=chars))
+        content = replace(content, problem=writer.shortened(description_chars=chars))
     return content
 
 
-def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
+def _reduced(writer: _Writer, content: _PromptParts) -> Iterator[_PromptParts]:
     yield content
     for name in _OMITTED:
         while texts := getattr(content, name):
             content = replace(content, **{name: texts[:-1]})
             yield content
-    yield replace(content, problem=problem_text(problem, examples=False))
+    yield replace(content, problem=writer.shortened())
 
 
 def _cut(text: str, over: int) -> int:
@@ -207,14 +214,19 @@ def _cut(text: str, over: int) -> int:
     return max(_MIN_CHARS * len(text) // max(1, token_bound(text)), len(text) - over - _CUT_NOTE_CHARS)
 
 
-def individual_text(problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True) -> str:
-    """Return the lines of a program that may change, at most ``most_chars``, with rewards and, if asked, ``aims``."""
+def individual_text(
+    problem: Problem, member: Individual, most_chars: int | None = None, *, aims: bool = True, timed: bool = False
+) -> str:
+    """Return the lines of a program that may change, at most ``most_chars``, with rewards and, if asked, ``aims``.
+
+    If ``timed``, its processor time is named, too.
+    """
     program = blocks_text(problem, member.program)
     program = program if most_chars is None else bounded(program, most_chars)
     parts = [f"### Program {member.number}"] if member.number else []
     if member.rewards is not None:
         several = f" (mean of {member.evaluations} evaluations)" if member.evaluations > 1 else ""
-        parts.append(rewards_text(problem, member) + several)
+        parts.append(rewards_text(problem, member) + several + used_text(problem, member.cpu_s if timed else 0.0))
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts += [missing_text(problem, member)] if aims else []

@@ -118,7 +118,7 @@ def parse_completion(
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
-    raw = raw or [_nothing_read(body, problem, len(text))]
+    raw = raw or [_nothing_read(body, problem)]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
     if policy.prompt_style is PromptStyle.SCAFFOLDED:  # the sampler may have ended any of them at its limit
         pairs = zip(raw, answers, strict=False)
@@ -128,7 +128,7 @@ def parse_completion(
     return _reject_duplicates(answers, problem)
 
 
-def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
+def _nothing_read(text: str, problem: Problem) -> Failure:
     if (tool := calls_tool(text)) is not None:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
@@ -137,7 +137,8 @@ def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
         return rejected(Reason.DIFF_MALFORMED, detail)
     if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
         return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
-    return _no_answer(problem, f"nothing to read in {length} characters of completion")
+    fence = "no code fence" if problem.kind is not ProblemKind.DATA and not filled_blocks(text) else "nothing to read"
+    return _no_answer(problem, f"the answer has {fence}")
 
 
 def _ends_in_reasoning(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -15,7 +15,6 @@ from speciate.domain.language import Exchange, Language
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
-from speciate.domain.target import Target
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, lines_of, with_contents
 from speciate.prompts.failures import cause_of
@@ -35,8 +34,14 @@ _SPARE_DIGITS: Final = 2
 """Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
 
 
-def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
-    """Return the part of a prompt that is the same for a whole run: task, rewards, targets, limits, examples."""
+def problem_text(
+    problem: Problem,
+    confirmed: Mapping[str, int] | None = None,
+    *,
+    examples: bool = True,
+    description_chars: int | None = None,
+) -> str:
+    """Return the part of a prompt that is the same until another target of the run is ``confirmed``, by a candidate."""
     secret = secret_objectives(problem)
     rewards = [_objective_line(o, secret=o.name in secret) for o in problem.objectives][: 2 * _MAX_REWARDS]
     targets = [
@@ -49,8 +54,9 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
         description = bounded(description, description_chars)
     if problem.is_noisy:
         rewards.append("Evaluations of one program differ; good programs are evaluated several times.")
-    parts = [f"# Problem: {problem.title}", description, "## Rewards", "\n".join(rewards)]
-    parts += ["## Targets", "\n".join(targets), _confirmations(problem), _setting(problem), _frame(problem)]
+    parts = [f"# Problem: {problem.title}", description, "## Rewards", "\n".join(rewards), _ranking_text(problem)]
+    parts += ["## Targets", "\n".join(targets), _confirmed_text(problem, confirmed or {}), _confirmations(problem)]
+    parts += [_setting(problem), _frame(problem)]
     parts.append(_examples(problem) if examples else "")
     return "\n\n".join(part for part in parts if part)
 
@@ -68,7 +74,7 @@ def rewards_text(problem: Problem, member: Individual) -> str:
     """Return the rewards of a program in one line; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     public = [(o, value) for o, value in zip(problem.objectives, member.vector, strict=True) if o.name not in secret]
-    some = public if len(public) <= _MAX_REWARDS else sorted(public, key=_gap)[:_MAX_REWARDS]
+    some = public if len(public) <= _MAX_REWARDS else sorted(public, key=closeness)[:_MAX_REWARDS]
     texts = [f"{o.name} = {value_text(problem, member, o, value)}{_violation(o, value)}" for o, value in some]
     if len(some) < len(public):
         texts.append(f"… and {len(public) - _MAX_REWARDS} more, closer to their best end")
@@ -89,28 +95,36 @@ def missing_text(problem: Problem, member: Individual) -> str:
     """Return the targets met, refuted and unmet, unlock target first, with what the first unmet one lacks."""
     rewards, secret = member.rewards or (), secret_objectives(problem)
     met, refuted, unmet = _targets_by_state(problem, member)
-    lines = [f"Meets: {_listed(problem, met)}."] if met else []
+    names = [target.name for target in problem.targets]
+    lines = [f"Meets: {_listed([names[i] for i in met])}."] if met else []
     lines += [
-        f"Does not meet {problem.targets[i].name} reliably:"
-        f" {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
+        f"Does not meet {names[i]} reliably: {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
         for i in refuted
     ]
     for first in unmet[:1]:
         lacking = (*problem.ranking.missing(first, rewards), *problem.ranking.violations(rewards))
         shown = [each for each in lacking if each.name not in secret]
-        public = dict.fromkeys(f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in shown)
-        rest = f"what is {_NOT_SHOWN}" if problem.rules[first].uses & secret else problem.targets[first].rule
-        others = f", {_listed(problem, unmet[1:])}" if unmet[1:] else ""
-        lines.append(f"Unmet: {problem.targets[first].name} (missing: {'; '.join(public) or rest}){others}.")
+        texts = [*dict.fromkeys(f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in shown)]
+        texts += [f"what is {_NOT_SHOWN}"] if len(shown) < len(lacking) else []
+        missing = "; ".join(texts) or problem.targets[first].rule
+        lines.append(
+            f"Does not meet: {_listed([f'{names[first]} (missing: {missing})', *(names[i] for i in unmet[1:])])}."
+        )
     return " ".join(lines)
 
 
-def next_target(problem: Problem, member: Individual) -> str:
-    """Return the first unmet or refuted target of a program in words; empty if it meets all, or failed."""
-    if member.rewards is None:
-        return ""
-    _, refuted, unmet = _targets_by_state(problem, member)
-    return next((_name(problem.targets[i]) for i in (*refuted, *unmet)), "")
+def next_target(problem: Problem, members: Sequence[Individual], confirmed: Mapping[str, int]) -> str:
+    """Return the first target, in words, that the run has not confirmed and none of some programs meets, or nothing."""
+    met = {i for member in members for i in _targets_by_state(problem, member)[0]}
+    rest = [target for i, target in enumerate(problem.targets) if i not in met and target.name not in confirmed]
+    first = next(iter(sorted(rest, key=lambda target: not target.unlock)), None)
+    return "" if first is None else f"{'unlock ' if first.unlock else ''}target {first.name}"
+
+
+def used_text(problem: Problem, cpu_s: float) -> str:
+    """Return the processor time that a program used, if it is a considerable part of the limit."""
+    most = min(problem.limits.cpu_s, problem.limits.cores * problem.limits.wall_s)
+    return f" (used {cpu_s:.3g} of {most:g} s)" if problem.is_python and 10 * cpu_s > most else ""
 
 
 def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], list[int], list[int]]:
@@ -124,13 +138,31 @@ def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], 
     )
 
 
-def _listed(problem: Problem, places: Sequence[int]) -> str:
-    names = ", ".join(problem.targets[i].name for i in places[:_MAX_TARGETS])
-    return f"{names} and {len(places) - _MAX_TARGETS} more" if len(places) > _MAX_TARGETS else names
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(names[:_MAX_TARGETS])
+    return f"{text} and {len(names) - _MAX_TARGETS} more" if len(names) > _MAX_TARGETS else text
 
 
-def _name(target: Target) -> str:
-    return f"{'unlock ' if target.unlock else ''}target {target.name}"
+def _confirmed_text(problem: Problem, confirmed: Mapping[str, int]) -> str:
+    done = [f"{target.name} #{confirmed[target.name]}" for target in problem.targets if target.name in confirmed]
+    rest = [target.name for target in problem.targets if target.name not in confirmed]
+    return f"Confirmed in this run: {_listed(done)}. Open: {_listed(rest) or 'none'}." if done else ""
+
+
+def _ranking_text(problem: Problem) -> str:
+    """Return what makes a program the best one; see ``domain.ranking``."""
+    orders = ["constraints"] if any(o.role is ObjectiveRole.CONSTRAINT for o in problem.objectives) else []
+    orders += ["unlock target", *(["number of targets met"] if len(problem.targets) > 1 else [])]
+    first, *others = problem.space.selected
+    if problem.weight_vector is not None:
+        weights, secret = zip(problem.space.selected, problem.weight_vector, strict=True), secret_objectives(problem)
+        terms = [f"{short_number(weight, 3)} {o.name}" for o, weight in weights if o.name not in secret]
+        orders.append(f"sum of {_listed(terms)}, in shares of the ranges")
+    elif others:
+        orders += ["nearness to the next target", "objective furthest from the best end of its range"]
+    else:
+        orders.append(f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} {first.name}")
+    return f"Best, in this order: {', '.join(orders)}."
 
 
 def failure_text(problem: Problem, failure: Failure, program: str, most_chars: int = MAX_ARTIFACT_CHARS) -> str:
@@ -179,7 +211,8 @@ def _violation(objective: Objective, value: float) -> str:
     return f" (VIOLATED: must be {'>=' if maximised else '<='} {short_number(objective.limit)})"
 
 
-def _gap(item: tuple[Objective, float]) -> float:
+def closeness(item: tuple[Objective, float]) -> float:
+    """Return how near a value is to the best end of its objective's range: 1 at that end, 0 at the other."""
     objective, value = item
     low, high = objective.range
     share = (value - low) / (high - low)
@@ -207,7 +240,9 @@ def _limits_text(problem: Problem) -> str:
     clock = " (`time.process_time()`)" if problem.is_python else " for each call"
     cores = "one core" if limits.cores == 1 else f"{limits.cores} cores"
     parts = [cores, f"{_seconds(cpu_s)} of processor time{clock}", f"{limits.memory_bytes >> 20} MiB of memory"]
-    if cpu_s != limits.wall_s:
+    if cpu_s == limits.wall_s:
+        parts[1] += " and in all"
+    else:
         parts.append(f"{_seconds(limits.wall_s)} in all without waits for a processor")
     if problem.is_python and not problem.attested:
         libraries = {name.partition(".")[0] for name in problem.preload} | {"numpy", "scipy"}

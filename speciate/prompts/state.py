@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from speciate.domain.candidate import Individual
@@ -16,7 +16,7 @@ from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import after_reasoning
 from speciate.prompts.python_source import is_program
-from speciate.prompts.render import blocks_text, secret_objectives, value_text
+from speciate.prompts.render import blocks_text, closeness, next_target, secret_objectives, value_text
 from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
@@ -38,6 +38,8 @@ class Attempt:
     parent: Individual | None
     completion: str = ""
     """The answer that it was read from, or what its author said of it."""
+    before: Individual | None = None
+    """The best program before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +56,22 @@ class SearchState:
     """The latest candidates, newest first."""
     causes: tuple[str, ...] = ()
     """Causes of recent failures (``frequent_causes``), most frequent first."""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """The candidates that confirmed a target, by its name."""
 
 
 UNKNOWN: Final = SearchState()
 
 
-def state_text(problem: Problem, state: SearchState, shown: Collection[int]) -> str:
-    """Return the numbers of the search; the rewards of programs whose numbers are ``shown`` stand elsewhere."""
+def state_text(problem: Problem, state: SearchState, shown: Collection[int], parent: Individual | None = None) -> str:
+    """Return the numbers of the search, and why the ``parent`` is changed and not the best program.
+
+    The rewards of programs whose numbers are ``shown`` stand elsewhere.
+    """
     members = {"Best": state.best, "Seed": state.seed}
     lines = [f"{title}: {_scored(problem, member, shown)}." for title, member in members.items() if member]
+    if parent is not None and parent.rewards and state.best is not None and parent.number != state.best.number:
+        lines.append(f"Program {parent.number} is changed, not the best: {_advantage(problem, parent, state.best)}.")
     if state.best is None and state.attempts:
         lines.append("No program fulfils all constraints yet.")
     if state.left is not None:
@@ -85,22 +94,33 @@ def objectives_text(problem: Problem, member: Individual) -> str:
 
 
 def goal_text(problem: Problem, best: Individual) -> str:
-    """Return what ranks a program before the best one, which meets all targets."""
-    first, *others = problem.space.selected
-    if not others:
-        better = "higher" if first.direction is Direction.MAXIMIZE else "lower"
+    """Return what ranks a program before the best one, when all targets are met."""
+    if rest := next_target(problem, [best], {}):
+        return f"a program that meets {rest}, too, ranks before it"
+    if len(problem.space.selected) == 1:
+        better = "higher" if problem.space.selected[0].direction is Direction.MAXIMIZE else "lower"
         return f"{objectives_text(problem, best)} ({better} is better)"
-    if problem.weight_vector is None:
-        weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
-        now = "" if weakest in secret_objectives(problem) else f", now {weakest}"
-        return f"the objective furthest from the best end of its range decides{now}"
-    weights = zip(problem.space.selected, problem.weight_vector, strict=True)
-    terms = [f"{short_number(w, 3)} {o.name}" for o, w in weights if o.name not in secret_objectives(problem)]
-    return f"the sum of {', '.join(terms[:_MOST_VALUES])} decides, each in shares of its range"
+    if problem.weight_vector is not None:
+        return "the weighted sum decides"
+    weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
+    hidden = weakest in secret_objectives(problem)
+    return f"{'the weakest objective' if hidden else weakest} is the furthest from the best end of its range"
+
+
+def rest_text(problem: Problem, best: Individual) -> str:
+    """Return what can still improve if all deciding rewards are at the best ends of declared ranges; else nothing."""
+    values = [*zip(problem.objectives, best.vector, strict=True)]
+    spent = all(closeness(each) == 1 and not each[0].estimated for each in values if each[0] in problem.space.selected)
+    if not spent or next_target(problem, [best], {}):
+        return ""
+    for o, value in values:
+        if o.role is ObjectiveRole.RECORD and o.name not in secret_objectives(problem) and closeness((o, value)) < 1:
+            return f"a {'higher' if o.direction is Direction.MAXIMIZE else 'lower'} {o.name}"
+    return "a simpler or faster program"
 
 
 def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individual | None = None) -> tuple[str, ...]:
-    """Return what attempts changed, and the difference of their rewards from those of the parent; a line per outcome.
+    """Return what attempts changed, and the rewards that differ from the parent's, beside the best; a line per outcome.
 
     Of one that only repeats the rewards of another attempt or the ``best`` candidate, as with its output, name that.
     """
@@ -115,7 +135,19 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
     values = objectives_text(problem, member) if member.rewards else "which failed"
+    violated = problem.ranking.violations(member.rewards or ())
+    values += "".join(f", violates {each.name} {each.sign} {short_number(each.limit)}" for each in violated)
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
+
+
+def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
+    """Return what a program has before the best one, in words."""
+    more, secret = member.targets & ~best.targets, secret_objectives(problem)
+    met = [f"it meets {target.name}" for i, target in enumerate(problem.targets) if more >> i & 1]
+    values = zip(problem.objectives, *rounded([member.vector, best.vector]).tolist(), strict=True)
+    ranked = [each for each in values if each[0].role is ObjectiveRole.OBJECTIVE and each[0].name not in secret]
+    better = [f"its {o.name} is better" for o, own, other in ranked if o.verdict(own, other) == "better"]
+    return [*met, *better, "another start may lead further"][0]
 
 
 def _change(problem: Problem, attempt: Attempt) -> str:
@@ -139,16 +171,18 @@ def words_of(completion: str) -> str:
 def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) -> str:
     child, parent = attempt.child, attempt.parent
     if child.failure is not None:
-        return f"failed, {_short(headline(child.failure, problem, placed=False))}"
+        return f"failed, {_short(headline(child.failure, problem, child.program))}"
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
     reason = _reason(child)
     if parent is None or parent.rewards is None or child.rewards is None:
         return objectives_text(problem, child) + reason
+    before = attempt.before or parent
+    vectors = [before.vector, *rounded([parent.rewards, child.rewards]).tolist(), child.vector]
     changes = [
-        f"{o.name} not measured" if o.name in child.unmeasured else f"{o.name} {new - old:+.3g} ({o.verdict(new, old)})"
-        for o, old, new in zip(problem.objectives, *rounded([parent.rewards, child.rewards]).tolist(), strict=True)
+        f"{o.name} {value_text(problem, child, o, value)} (best before {value_text(problem, before, o, best)})"
+        for o, best, old, new, value in zip(problem.objectives, *vectors, strict=True)
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
     return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + reason

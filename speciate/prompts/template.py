@@ -26,6 +26,8 @@ REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
 }
 """Required placeholders of a template."""
 
+_ALONE: Final = frozenset({"further", "rest", "slow"})
+"""Placeholders whose lines suit a state in which the other lines do not."""
 _INLINE: Final = frozenset({"candidates", "caution", "count", "protected", "request", "state"})
 """Placeholders that may stand within a line: their values bring no fences."""
 _BLANK_LINES: Final = re.compile(r"\n(?:[ \t]*\n)+")
@@ -62,12 +64,12 @@ def uses(template: str, placeholder: str) -> bool:
 def requests(template: str, values: Mapping[str, str]) -> list[str]:
     """Return the requests of a template, one per line, without those that have an empty placeholder.
 
-    With a value for ``$further`` only the lines that use it are returned, if there are any.
+    With a value of ``_ALONE`` only the lines that use it are returned, if there are any.
     """
     lines = [(line.strip(), Template(line).get_identifiers()) for line in template.split("\n") if line.strip()]
     lines = [(line, names) for line, names in lines if all(values.get(name, "") for name in names)]
-    further = [line for line, names in lines if "further" in names]
-    return [Template(line).safe_substitute(values) for line in further or [line for line, _ in lines]]
+    alone = [line for line, names in lines if not _ALONE.isdisjoint(names)]
+    return [Template(line).safe_substitute(values) for line in alone or [line for line, _ in lines]]
 
 
 def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:

@@ -47,6 +47,8 @@ _NO_PROMPT = Prompt("", "")
 _SENT = "external"
 _BESIDE_BEST = 2
 """Programs shown beside the best candidate."""
+_LAST = 0.1
+"""Share of the evaluations, and at least two, at the end of which proposers change the best candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ def plan_asks(
 
     The run's seed and the ``ids`` of the prompts determine all random choices; ``batch`` is the clock of the search.
     The strategy selects the parents, unless the proposer names some. Where it would have a program written from
-    scratch, the best feasible candidate is changed instead. If the proposer's latest candidate ``own`` failed,
-    the first prompt asks to repair it.
+    scratch, and near the end of the budget, the best feasible candidate is changed instead. If the proposer's latest
+    candidate ``own`` failed, the first prompt asks to repair it.
 
     Raises:
         InvalidInputError: A parent does not exist.
@@ -85,13 +87,15 @@ def plan_asks(
     prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
     requested = _selection(context, work, parents) if parents else None
-    best = population.standing.best
+    best, left, most = population.standing.best, population.standing.evaluations_left, context.spec.budget.evaluations
+    ending = left is not None and 0 < left <= max(2, _LAST * (most or 0)) and not parents
     selections = []
     for rng in rngs:
         selection = requested or prompter.select(rng)
         if selection.role is PolicyRole.POLISH:
             selection = replace(selection, role=PolicyRole.MUTATE)
-        if strategy.changes_programs and selection.role is PolicyRole.PROPOSE and best is not None:
+        changed = ending or selection.role is PolicyRole.PROPOSE
+        if strategy.changes_programs and changed and best is not None and selection.parents[:1] != (best,):
             selection = _change_of(best, selection.island, population, rng)
         selections.append(selection)
     if strategy.changes_programs and not parents and own is not None and (repair := _repair(context, work, own)):

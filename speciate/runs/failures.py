@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ _ODDS: Final = 0.5
 
 
 class RecentFailures:
-    """The failures among the latest candidates, as one batch sees them: ``causes`` are the most frequent ones."""
+    """The failures among the latest candidates, as one batch sees them."""
 
     def __init__(
         self,
@@ -35,11 +36,7 @@ class RecentFailures:
         reads = any(policy.reads_prompts for policy in policies)
         latest = [each for each in population.latest() if each.role is not PolicyRole.POLISH] if reads else []
         self.numbers = [each.number for each in latest if each.role is not PolicyRole.SEED]
-        self.causes = frequent_causes(
-            context.problem,
-            [each.failure for each in latest],
-            lambda i: work.members(context.run_id, [latest[i].number])[latest[i].number].program,
-        )
+        self._latest, self._context, self._work = latest, context, work
         failures = [(each, each.failure) for each in latest if each.failure and is_of_program(each.failure)]
         evaluated = [each for each, failure in failures if failure.kind is not FailureKind.REJECTED]
         repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)
@@ -47,6 +44,29 @@ class RecentFailures:
         seldom = _ODDS * len(evaluated) / max(1, len(latest)) if large else 0.0
         self._share = _REPAIRS if 2 * len(failures) > len(latest) else seldom
         self._broken = evaluated[:1] if repairs and self._share else []
+
+    @cached_property
+    def causes(self) -> tuple[str, ...]:
+        """The most frequent causes in one line each."""
+        return self._causes(())
+
+    def causes_beside(self, told: Collection[int]) -> tuple[str, ...]:
+        """Return causes that the candidates ``told`` do not show, without failures that a later candidate mended."""
+        hidden, mended = set[int](), set[int]()
+        for i, each in enumerate(self._latest):
+            rejected = each.failure is not None and each.failure.kind is FailureKind.REJECTED
+            if each.number in told or not mended.isdisjoint([each.number, *each.parents[: int(rejected)]]):
+                hidden.add(i)
+            if each.rewards is not None:
+                mended.update(each.parents[:1])
+        return self._causes(hidden)
+
+    def _causes(self, told: Collection[int]) -> tuple[str, ...]:
+        def program_of(i: int) -> str:
+            number = self._latest[i].number
+            return self._work.members(self._context.run_id, [number])[number].program
+
+        return frequent_causes(self._context.problem, [each.failure for each in self._latest], program_of, told)
 
     def or_repair(self, selection: Selection, rng: np.random.Generator) -> Selection:
         """Return the selection, or at times the newest failed program instead.

@@ -78,7 +78,6 @@ class Prompter:
         self._failures = RecentFailures(context, work, population, strategy, readers)
         # Answers to a strategy that samples independently must not depend on earlier ones.
         self._tells = strategy.changes_programs
-        self._failed = SearchState(causes=self._failures.causes)
         self.adviser = Adviser(context, work, population, strategy.islands, hinted=hinted)
 
     def select(self, rng: np.random.Generator) -> Selection:
@@ -112,30 +111,47 @@ class Prompter:
             policy,
             rng,
             advice=text,
-            state=self._state if policy.reads_prompts and not policy.prompt_style.is_compact else self._failed,
+            state=self._state
+            if self._tells and policy.reads_prompts and not policy.prompt_style.is_compact
+            else SearchState(causes=self._failures.causes),
         )
         return ShownPrompt(prompt, parents, others, None if advice is None else advice.number)
 
     @cached_property
     def _state(self) -> SearchState:
         """What the run has found so far; read once, so that a batch sees one state."""
-        if not self._tells:
-            return self._failed
         run_id, tried = self._context.run_id, self._failures.numbers[:_ATTEMPTS]
-        best, seed = self._population.standing.best, self._population.seed_number
+        standing, seed = self._population.standing, self._population.seed_number
+        best = standing.best
         members = self._work.members(run_id, [*tried, *(number for number in (best, seed) if number is not None)])
         parents = self._work.members(run_id, [number for each in tried for number in members[each].parents[:1]])
         completions = self._work.completions(run_id, tried)
         return SearchState(
             best=None if best is None else members.get(best),
             seed=None if seed is None else members.get(seed),
-            left=self._population.standing.evaluations_left,
+            left=standing.evaluations_left,
             attempts=tuple(
-                Attempt(members[n], next(iter(_present(parents, members[n].parents[:1])), None), completions.get(n, ""))
-                for n in tried
+                Attempt(
+                    each,
+                    parents.get(next(iter(each.parents), 0)),
+                    completions.get(n, ""),
+                    self._best_before(n, members),
+                )
+                for n, each in ((n, members[n]) for n in tried)
             ),
-            causes=self._failures.causes,
+            causes=self._failures.causes_beside(tried),
+            confirmed=standing.confirmed,
         )
+
+    def _best_before(self, number: int, members: dict[int, Individual]) -> Individual | None:
+        """Return the best of the latest candidates and the ``members`` that are older than a candidate."""
+        candidates = (*self._population.latest(), *members.values())
+        older = {each.number: each for each in candidates if each.number < number and each.rewards}
+        rivals = [each for _, each in sorted(older.items())]
+        ranking = self._context.problem.ranking
+        merits = ranking.merits([each.vector for each in rivals], [each.targets for each in rivals])
+        place = max(range(len(rivals)), key=merits.__getitem__, default=None)
+        return None if place is None or merits[place].feasibility < 0 else rivals[place]
 
 
 def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[Individual, ...]:

@@ -20,7 +20,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import OUTPUT
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
-from speciate.domain.target import TargetSet
+from speciate.domain.target import ClaimState, TargetSet
 from speciate.ids import uuid7
 from speciate.ports.work import (
     CarriedOutput,
@@ -147,7 +147,8 @@ class MemoryWorkStore:
         run = self._run(run_id)
         seeds = [n for n, c in run.candidates.items() if c.proposal.role is PolicyRole.SEED and c.evaluation.rewards]
         left = run.progress.evaluations_left(run.context.spec.budget)
-        return Standing(min(seeds, default=None), run.progress.best_number, left)
+        confirmed = {c.target: c.number for c in run.claims.values() if c.state is ClaimState.CONFIRMED}
+        return Standing(min(seeds, default=None), run.progress.best_number, left, confirmed)
 
     def completions(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
         run = self._run(run_id)

@@ -512,6 +512,7 @@ class WorkStoreConformance:
         members = self.harness.work.members(commit.run_id, [2, 3, 4])
         assert [members[number].refuted for number in (2, 3, 4)] == [0b10, 0, 0b10]
         assert members[2].repeats == ((6.0, 1.0), "timeout (wall_clock)")
+        assert self.harness.work.standing(commit.run_id).confirmed == {"half": 2}
         assert read_confirmations(self._claim(self._only(commit)).payload) == [(3, (1,))]
 
     def test_the_best_output_is_carried_and_its_receivers_are_remembered(self) -> None:

@@ -68,7 +68,8 @@ def standing(connection: sa.Connection, run_id: UUID) -> Standing:
     progress = RunProgress(
         evaluations=row.evaluations, reserved_evaluations=row.reserved_evaluations, granted=row.granted
     )
-    return Standing(row.seed, row.best_number, progress.evaluations_left(Budget.model_validate(row.budget)))
+    left = progress.evaluations_left(Budget.model_validate(row.budget))
+    return Standing(row.seed, row.best_number, left, row.confirmed or {})
 
 
 def completions(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:

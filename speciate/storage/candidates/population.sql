@@ -13,11 +13,12 @@ ORDER BY number
 SELECT {result}, '' AS program FROM candidates WHERE run_id = :id AND role <> 'repeat'
 ORDER BY number DESC LIMIT :most
 
--- standing: Counters of evaluations, the best candidate, and the first seed program with rewards.
+-- standing: Counters of evaluations, the best candidate, the first seed program with rewards, and confirmed targets.
 -- Seed programs are evaluated again only while nothing has rewards, so no other candidate has them before the seed.
 SELECT evaluations, reserved_evaluations, granted, best_number, r.spec -> 'budget' AS budget, (
   SELECT CASE WHEN role = 'seed' THEN number END FROM candidates
-  WHERE run_id = :id AND rewards IS NOT NULL AND role <> 'repeat' ORDER BY number LIMIT 1) AS seed
+  WHERE run_id = :id AND rewards IS NOT NULL AND role <> 'repeat' ORDER BY number LIMIT 1) AS seed,
+  (SELECT jsonb_object_agg(c.target, c.number) FROM claims c WHERE c.run_id = :id AND c.state = 'confirmed') AS confirmed
 FROM run_progress p JOIN runs r ON r.id = p.run_id WHERE p.run_id = :id
 
 -- completions: Completions that gave one candidate.

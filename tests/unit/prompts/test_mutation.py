@@ -128,7 +128,7 @@ def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., 
     assert "solve(1, 'a') -> 2" in user
     assert "must define the function solve" in user
     assert "open = 0.25" in user
-    assert "Unmet: all (missing: open >= 1)." in user
+    assert "Does not meet: all (missing: open >= 1; what is measured on data that is not shown)." in user
     for hidden in ("777", "888", "0.125", "secret ="):
         assert hidden not in user
 
@@ -150,11 +150,14 @@ def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]
         for user in prompts:
             assert not any(value in user for value in ("0.125", "0.1875", "held_out_open ="))
     met = Individual(3, "x = 3", (1.0, 0.625))
-    assert "Meets: general. Unmet: high (missing: open >= 2), hidden." in ask((met,), (), of=held).user
+    assert "Meets: general. Does not meet: high (missing: open >= 2; what is" in ask((met,), (), of=held).user
     assert "All targets are met" not in ask((met,), (), of=held, state=SearchState(best=met)).user
     first, second = (ask((member,), (), of=held).user for member in members)
-    assert "Unmet: general (missing: open >= 1), high, hidden." in first
-    assert "Unmet: general (missing: what is measured on data that is not shown), high, hidden." in second
+    assert (
+        "Does not meet: general (missing: open >= 1; what is measured on data that is not shown), high, hidden."
+        in first
+    )
+    assert "Does not meet: general (missing: what is measured on data that is not shown), high, hidden." in second
     assert "- held_out_open (measured on data that is not shown)" in first
 
 
@@ -166,7 +169,7 @@ def test_a_request_fits_the_program(ask: Ask) -> None:
     requests.append({ask(seed=seed, state=state).user.rpartition("\n\n")[2] for seed in range(40)})
     assert all("failed (crashed, as shown above). Fix this first" in request for request in requests[0])
     for request in requests[1] | requests[2]:  # another program met all targets
-        assert "The best program meets all targets." in request
+        assert "All targets are met. Find" in request
         assert "sum_of_radii = 2.70001 (higher is better)." in request
 
 
@@ -174,8 +177,8 @@ def test_a_request_to_beat_the_best_says_what_ranks(ask: Ask, problem: Callable[
     objectives = [{"name": "gain", "range": [0, 2]}, {"name": "cost", "direction": "minimize", "range": [0, 1]}]
     changes = {"objectives": objectives, "targets": [{"name": "t", "rule": "gain >= 1", "unlock": True}]}
     for weights, rule in (
-        (None, "the objective furthest from the best end of its range decides, now gain"),
-        ({"gain": 3, "cost": 1}, "the sum of 0.75 gain, 0.25 cost decides, each in shares of its range"),
+        (None, "gain is the furthest from the best end of its range"),
+        ({"gain": 3, "cost": 1}, "the weighted sum decides"),
     ):
         best = Individual(2, "x = 2\n", (1.25, 0.25))
         user = ask((best,), (), of=problem(**changes, weights=weights), state=SearchState(best)).user
@@ -200,7 +203,7 @@ def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
     ):
         assert line in user
     user = ask((PARENT,), (), state=SearchState(OTHER, None, 5, tried)).user
-    assert "#9 from #7, 1 line changed: sum_of_radii -2.5 (worse): 1 circle overlaps\n" in user
+    assert "#9 from #7, 1 line changed: sum_of_radii 0 (best before 2.5): 1 circle overlaps\n" in user
 
 
 def test_values_have_no_more_digits_than_their_floats(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -253,8 +256,8 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
     assert "### Program 7" in change
     assert "### Program 8" not in change  # the best takes its place
     assert (
-        "\n#4 from #3, Use an LP: failed, ValueError: ```\n#3 from #2, 1 line changed: sum_of_radii +0.536 (better)\n"
-        in change
+        "\n#4 from #3, Use an LP: failed, ValueError: ```\n"
+        "#3 from #2, 1 line changed: sum_of_radii 2.63598308 (best before 2.1)\n" in change
     )
     assert "\n````\n#4 from" in change  # what a candidate chose stays within its fence
     assert "What was tried last" not in change
@@ -282,7 +285,7 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "with numpy, scipy; one core; 2 seconds of processor time (`time.process_time()`); 768 MiB of memory; no"),
+        ({}, "one core; 2 seconds of processor time (`time.process_time()`) and in all; 768 MiB of memory; no"),
         ({"requirements": ["networkx==3.4"]}, " with networkx==3.4; one core"),
         ({"kind": "in_process"}, "; up to 16 processes; programs up to 1024 KiB."),
         ({"language": "rust"}, "; no further processes; programs up to 1024 KiB."),
@@ -307,7 +310,7 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
     assert "\nr0 = 0, " in user
     assert "r99 = " not in user
     assert "60 more, closer to their best end" in user
-    assert "Unmet: t (missing: r0 >= 1)." in user
+    assert "Does not meet: t (missing: r0 >= 1)." in user
 
 
 def test_met_targets_are_listed(ask: Ask) -> None:
@@ -333,7 +336,7 @@ def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., P
     assert "Meets: record, good." in ask((whole,), (), of=staged).user
     told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
     assert "Not measured from stage full on: worst values are shown instead." in told
-    assert "Meets: good. Unmet: record (missing: overlap >= 0)." in told
+    assert "Meets: good. Does not meet: record (missing: overlap >= 0)." in told
 
 
 def test_a_prompt_tells_that_rewards_are_noisy_and_of_how_many_evaluations(
@@ -344,3 +347,62 @@ def test_a_prompt_tells_that_rewards_are_noisy_and_of_how_many_evaluations(
     assert "Evaluations of one program differ" in user
     assert user.count("(mean of 4 evaluations)") == 1
     assert "Evaluations of one program differ" not in ask().user
+
+
+def test_a_request_names_a_target_that_the_run_has_not_confirmed(ask: Ask) -> None:
+    state = SearchState(OTHER, confirmed={"record": 4})
+    for seed in range(20):
+        user = ask(seed=seed, state=state).user
+        assert "could reach the" not in user  # the run has confirmed one target, and the best program meets the other
+        assert "\n\nConfirmed in this run: record #4. Open: good.\n\n" in user
+    low = Individual(2, "x = 2\n", (1.0, 0.0, 1.0))
+    requests = [ask((low,), (), seed=seed, state=SearchState(low, confirmed={"record": 4})).user for seed in range(20)]
+    assert any("could reach the target good." in user.rpartition("## Request")[2] for user in requests)
+    both = {"good": 4, "record": 5}
+    user = ask((low,), (), state=SearchState(low, confirmed=both)).user
+    assert "Confirmed in this run: good #4, record #5. Open: none." in user
+    assert ": a program that meets unlock target record, too, ranks before it." in user.rpartition("## Request")[2]
+    assert "Confirmed" not in ask().user
+
+
+def test_a_request_when_nothing_is_left_to_gain(ask: Ask, problem: Callable[..., Problem]) -> None:
+    best = Individual(2, "x = 2\n", (2.7, 0.0, 7.0))
+    least = [
+        {"name": "sum_of_radii", "range": [0, 2.7]},
+        {"name": "size", "direction": "minimize", "role": "record", "range": [0, 9]},
+    ]
+    for of, rest in (
+        (problem(), "a higher calls"),
+        (
+            problem(objectives=least, targets=[{"name": "t", "rule": "sum_of_radii >= 2", "unlock": True}]),
+            "a lower size",
+        ),
+    ):
+        one = replace(best, rewards=best.rewards[:1] + best.rewards[2:] if len(of.objectives) == 2 else (2.7, 0.0, 0.5))
+        request = ask((one,), (), of=of, state=SearchState(one)).user.rpartition("## Request\n\n")[2]
+        assert request.startswith("All targets are met, and nothing is left to gain by the declared ranges. ")
+        assert f"Reach the same rewards with {rest}." in request
+
+
+def test_a_program_that_is_changed_in_place_of_the_best_comes_with_a_reason(ask: Ask) -> None:
+    better, low = replace(PARENT, rewards=(2.65, 0.0, 1.0)), replace(PARENT, rewards=(1.0, 0.0, 3.0))
+    for parent, why in ((better, "its sum_of_radii is better"), (low, "another start may lead further")):
+        assert f"Program 7 is changed, not the best: {why}." in ask((parent,), (), state=SearchState(OTHER)).user
+    assert "not the best" not in ask((OTHER,), (), state=SearchState(OTHER)).user
+
+
+def test_what_is_best_and_the_violations_of_the_seed_are_stated(ask: Ask, problem: Callable[..., Problem]) -> None:
+    user = ask(state=SearchState(OTHER, Individual(1, "x = 0", (0.0, 2.0, 0.0)))).user
+    assert "\n\nBest, in this order: constraints, unlock target, number of targets met, higher sum_of_radii.\n" in user
+    assert "Seed: program 1, sum_of_radii = 0, violates overlap <= 0." in user
+
+
+def test_a_program_that_was_too_slow_is_to_become_cheaper_and_outsiders_see_the_time(
+    ask: Ask, policy: Callable[..., Policy]
+) -> None:
+    slow = Individual(9, "x = 1", None, Failure(FailureKind.TIMEOUT, "cpu_limit", "used 3 s"))
+    assert "failed (timeout, as shown above). Make it far cheaper, or drop the idea." in ask((slow,), ()).user
+    used, external = replace(PARENT, cpu_s=1.25), Policy(slug="external", kind="external")
+    assert "calls = 3 (used 1.25 of 2 s)\n" in ask((used,), by=external).user
+    assert "(used" not in ask((used,)).user  # a replay would differ
+    assert "(used" not in ask((replace(PARENT, cpu_s=0.125),), by=external).user

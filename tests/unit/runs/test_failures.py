@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from evaluators.contained.program import describe, load
+from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
@@ -16,8 +18,10 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.external_proposals import plan_asks
+from speciate.runs.failures import RecentFailures
 from speciate.runs.replay import RecordedCompletion, replay
-from speciate.search.strategies import STRATEGIES
+from speciate.runs.stored_population import StoredPopulation
+from speciate.search.strategies import STRATEGIES, build_strategy
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ticking_clock, toy_policy, toy_problem, toy_spec
 
@@ -138,7 +142,7 @@ def test_every_second_failed_program_is_repaired_on_average_if_few_fail() -> Non
 
 def test_rejections_are_named_and_not_repaired() -> None:
     lab = Lab(Forgetful("I have no idea."), budget={"evaluations": 30})
-    assert all("no_code_block: nothing to read" in request.prompt.user for request in lab.later)
+    assert all("no_code_block: the answer has no code fence" in request.prompt.user for request in lab.later)
     assert not lab.repaired()
 
 
@@ -171,8 +175,8 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
             origin = f"from #{parents[0]}" if parents else "from scratch"
             gain = f"x = {values[spent]:.6g}, y = 5"
             if parents:
-                change = values[spent] - values[parents[0]]
-                gain = f"x {change:+.3g} ({'better' if change > 0 else 'worse'})"
+                before = max(value for number, value in values.items() if number < spent)
+                gain = f"x {values[spent]:.6g} (best before {before:.6g})"
             assert f"#{spent} {origin}, Raise x to {client.numbers[i - 1]}: {gain}\n" in user
 
 
@@ -204,3 +208,27 @@ def test_proposers_from_outside_receive_causes_and_repairs() -> None:
     assert {ask.selection.parents for ask in repairs} == {(60,)}
     (own,) = plan_asks(lab.context, lab.store, external, [uuid4()], batch=20, hinted=False, parents=[1])
     assert own.selection.parents == (1,)
+
+
+def test_a_failure_is_told_once_and_not_after_it_was_mended() -> None:
+    lab = Lab(Forgetful("```python\nx = 8 / ({} % 4)\ny = 5\n```"), budget={"evaluations": 60}, samples_per_prompt=1)
+    candidates = lab.store.runs[lab.context.run_id].candidates
+    mended = {c.proposal.parents[0] for c in candidates.values() if c.evaluation.rewards and c.proposal.parents}
+    failed = {number for number, c in candidates.items() if c.evaluation.failure}
+    population = StoredPopulation(lab.store, lab.context, 50)
+    strategy = build_strategy(lab.context.spec.strategy, lab.context.spec.strategy_options)
+    failures = RecentFailures(lab.context, lab.store, population, strategy, [lab.policy])
+    assert mended & failed
+    assert failures.causes
+    assert not failures.causes_beside(failed - mended)
+
+
+def test_near_the_end_of_the_budget_proposers_change_the_best_program() -> None:
+    lab = Lab(Forgetful("```python\nx = 0.{}\ny = 5\n```"), budget={"evaluations": 60}, samples_per_prompt=1)
+    external = Policy(slug="external", kind="external")
+    for left, only_best in ((2, True), (6, True), (30, False)):
+        spec = lab.context.spec.model_copy(update={"budget": Budget(evaluations=60 + left)})
+        lab.store.runs[lab.context.run_id].context = context = replace(lab.context, spec=spec)
+        asks = plan_asks(context, lab.store, external, [uuid4() for _ in range(30)], batch=20, hinted=False)
+        best = lab.store.standing(lab.context.run_id).best
+        assert ({ask.selection.parents for ask in asks} == {(best,)}) is only_best
