@@ -16,6 +16,7 @@ from speciate.cli.export import replaced_file
 from speciate.cli.output import format_number, print_fields, sanitize
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
+from speciate.domain.problem import mark_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -79,6 +80,7 @@ class BestProgram:
                 for each in self.service.candidates.lineage(candidate.id)
             ],
             "tier": candidate.tier,
+            "mark": mark_of(version.definition),
             "program_hash": candidate.program_hash,
             "files": list(self.files),
             "speciate": __version__,
@@ -128,7 +130,9 @@ class BestProgram:
     def print_facts(self, written: Path | None, *, stderr: bool = False, page: bool = True) -> None:
         """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
         print_fields(
-            *best_fields(self.run), ("written to", written), ("page", self.run.url if page else None), stderr=stderr
+            *(*best_fields(self.run), ("mark", mark_of(self.problem.definition)), ("written to", written)),
+            ("page", self.run.url if page else None),
+            stderr=stderr,
         )
 
 

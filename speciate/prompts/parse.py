@@ -41,7 +41,7 @@ from speciate.prompts.program_files import (
     syntax_failure,
     with_files,
 )
-from speciate.prompts.protected import Kept, keep_protected, protected_digest
+from speciate.prompts.protected import Kept, keep_protected, protected_digest, python_change
 from speciate.prompts.python_source import (
     complete_part,
     defined_names,
@@ -387,11 +387,20 @@ def _restored(raw: str, base: str | None, problem: Problem) -> Kept | Failure:
     if isinstance(text, Failure):
         return text
     whole = (keep_files_protected if problem.many_files else keep_protected)(base or "", text)
-    if base is None or isinstance(whole, Failure) or not blocks_or_none(problem.seed_program):
+    if base is None or isinstance(whole, Failure):
         return whole
-    if protected_digest(whole.text) != protected_digest(problem.seed_program):
-        return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
-    return whole
+    return _unprotected(whole.text, problem) or whole
+
+
+def _unprotected(program: str, problem: Problem) -> Failure | None:
+    seed, files = problem.seed_program, problem.files_in(program)
+    if not blocks_or_none(seed):
+        return None
+    change = _PROTECTED if protected_digest(program) != protected_digest(seed) else ""
+    if not change and problem.is_python:
+        changes = (python_change(text, files.get(name, "")) for name, text in problem.files_in(seed).items())
+        change = next(filter(None, changes), "")
+    return rejected(Reason.PROTECTED_REGION_CHANGED, change) if change else None
 
 
 def _syntax(program: str, problem: Problem, sent: str = "") -> Failure | None:
@@ -416,9 +425,7 @@ def program_failure(program: str, problem: Problem) -> Failure | None:
         whole = with_files("", program, problem)
         if isinstance(whole, Failure):
             return whole
-    if blocks_or_none(problem.seed_program) and protected_digest(program) != protected_digest(problem.seed_program):
-        return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
-    return _syntax(program, problem)
+    return _unprotected(program, problem) or _syntax(program, problem)
 
 
 def _no_answer(problem: Problem, detail: str) -> Failure:

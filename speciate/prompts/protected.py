@@ -19,7 +19,7 @@ from speciate.prompts.evolve_blocks import (
     with_contents,
     without_markers,
 )
-from speciate.prompts.python_source import bound_by, defined_names, is_text, names_of, read_python
+from speciate.prompts.python_source import BUILTINS, bound_by, defined_names, is_text, names_of, read_python
 from speciate.prompts.rejection import Reason, rejected
 
 _WORD: Final = re.compile(r"\w+")
@@ -79,6 +79,47 @@ def protected_digest(text: str) -> str:
     return digest_of(outside_of(text, blocks_or_none(text)))
 
 
+def python_change(seed: str, program: str) -> str:
+    """Return how the regions of a program change the meaning of the protected Python around them; empty if unknown.
+
+    Its statements must remain statements, and the regions bind no name that they bind, and no built-in that they use,
+    unless those of the seed do. What happens when a program runs is not seen.
+    """
+    old, new = read_python(seed), read_python(program)
+    if isinstance(old, Failure) or isinstance(new, Failure):
+        return ""
+    (fixed, lines, own), (_, new_lines, others) = _apart(seed, old), _apart(program, new)
+    if lines != new_lines:
+        return "an EVOLVE-BLOCK turns protected statements into something else"
+    bound = frozenset[str]().union(*(bound_by(node) for node in fixed if not isinstance(node, ast.If)))
+    words = {word.id for node in fixed for word in ast.walk(node) if isinstance(word, ast.Name)}
+    kept = (bound | (words & BUILTINS)) - frozenset[str]().union(*map(bound_by, own))
+    for node in others:
+        again = {name for name, *_ in _modules([node]) & _modules(fixed)}
+        if names := (bound_by(node) & kept) - again:
+            return f"an EVOLVE-BLOCK binds {min(names)}, which the protected text binds or uses"
+    return ""
+
+
+def _apart(text: str, tree: ast.Module) -> tuple[list[ast.stmt], list[str], list[ast.stmt]]:
+    """Return the statements wholly outside of the regions, their lines, and the other statements."""
+    blocks, lines = blocks_or_none(text), lines_of(text)
+    spans = [(node, _first_line(node), node.end_lineno or node.lineno) for node in tree.body]
+    others = [node for node, first, last in spans if any(first < b.end and b.start < last for b in blocks)]
+    fixed = [(node, "".join(lines[first - 1 : last])) for node, first, last in spans if node not in others]
+    return [node for node, _ in fixed], [source for _, source in fixed], others
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def _modules(nodes: Sequence[ast.stmt]) -> set[tuple[str, ...]]:
+    """Return imported names with their packages: that of ``import a.b`` is the one of ``import a``."""
+    return {(name, key[0].partition(".")[0], *key[2:]) for node in nodes for name, key, _ in _imports(node)}
+
+
 def _with_added(base: str, blocks: Sequence[Block], child: str, own: Sequence[Block]) -> list[str] | None:
     """Return the contents of a child's regions with what they use of the code that it adds outside of them."""
     contents = contents_of(child, own)
@@ -111,7 +152,7 @@ def _own_code(base: str, blocks: Sequence[Block], text: str, own: frozenset[str]
     lines, end, parts, used = lines_of(text), 0, dict[int, tuple[frozenset[str], str]](), set(_WORD.findall(uses))
     for number, node in enumerate(new.body):
         names = bound_by(node)
-        if min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) <= end:
+        if _first_line(node) <= end:
             return None  # two statements share a line
         if not isinstance(node, ast.Import | ast.ImportFrom) and not is_text(node) and not names <= protected:
             if names & protected:

@@ -46,7 +46,7 @@ def read_python(text: str) -> ast.Module | Failure:
 _kept = lru_cache(maxsize=_KEPT_TREES)(parse_python)
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_BUILTINS: Final = frozenset(dir(builtins))
+BUILTINS: Final = frozenset(dir(builtins))
 _WIDE: Final = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _ZERO: Final = "\u200b-\u200d\u2060\ufeff"
 _ODD_BLANK: Final = re.compile(f"[{_WIDE}{_ZERO}]")
@@ -130,11 +130,11 @@ def names_of(text: str) -> Names:
             later |= loads - stores - {node.name}
             stores = globals_ if _is_stub(node) else {node.name} | globals_
         else:
-            early |= loads - bound - _BUILTINS
+            early |= loads - bound - BUILTINS
         bound |= stores
         if not isinstance(node, ast.Import | ast.ImportFrom):
             written |= stores
-    free = {name for name in (later - bound - _BUILTINS) | early if not name.startswith("__")}
+    free = {name for name in (later - bound - BUILTINS) | early if not name.startswith("__")}
     if "*" in bound:  # imported from anywhere
         free = early = set()
     return Names(frozenset(bound), frozenset(written), frozenset(free), frozenset(early))

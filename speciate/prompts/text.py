@@ -73,19 +73,13 @@ def _clipped(text: str, most: int) -> str:
     room = max(0, most - token_bound(_CUT_NOTE) - 2 * ticks)
     head = data[: room - room // 3].decode("utf-8", "ignore")
     tail = data[len(data) - room // 3 :].decode("utf-8", "ignore")
-    # A fence is cut out whole, and one that the cut leaves open is closed before it and opened again after it.
-    line = 1 + head.rfind("\n")
-    head = head[:line] if _cuts_fence(text, line, len(head)) else head
+    # A fence that the cut leaves open is closed before it and opened again after it; half of a fence is left out.
     start = len(text) - len(tail)
     line = 1 + text.rfind("\n", 0, start)
-    if _cuts_fence(text, line, start):
+    if line < start and _FENCE.match(text, line):
         line = start = start + len(tail.partition("\n")[0]) + 1
     closing, opening = _open_fence(head), _open_fence(text[:line])
     return (f"{head}\n{closing}" if closing else head) + _CUT_NOTE + (f"{opening}\n" if opening else "") + text[start:]
-
-
-def _cuts_fence(text: str, line: int, place: int) -> bool:
-    return line < place and _FENCE.match(text, line) is not None
 
 
 def _open_fence(text: str) -> str:

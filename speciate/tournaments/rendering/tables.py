@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from speciate.domain.entrant import Entrant
+from speciate.domain.problem import mark_of
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, shown, withheld
@@ -16,7 +17,6 @@ from speciate.tournaments.report.models import (
     Comparison,
     Design,
     MethodComparison,
-    ProblemFacts,
     Report,
     Standing,
     Verdict,
@@ -132,16 +132,10 @@ def _design(design: Design) -> Section:
 
 def _problems(design: Design) -> Section:
     rows = tuple(
-        (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}", _mark(p))
+        (p.name, p.target, *(f"sha256 {digest[:16]}" for digest in (p.digest, p.evaluator_digest)), mark_of(p))
         for p in design.problems
     )
     return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
-
-
-def _mark(problem: ProblemFacts) -> str:
-    if problem.attested:
-        return "ATTESTED: external evaluators submit the rewards"
-    return "FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
 
 
 def entrant_text(entrant: Entrant, baseline: str) -> str:

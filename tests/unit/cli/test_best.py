@@ -77,6 +77,14 @@ def test_a_terminal_gets_no_control_characters(cli: Cli, done: FakeService, monk
     assert cli("best", RUN).out == "s = '\ufffd[2J'\n"
 
 
+def test_rewards_that_a_candidate_could_forge_are_marked(cli: Cli, done: FakeService) -> None:
+    serve_best(done, definition={"kind": ProblemKind.IN_PROCESS, "confirmations": 1})
+    mark = "FORGEABLE: candidates share a process with their scorer"
+    assert f"mark        {mark}" in cli("best", RUN).err.splitlines()
+    assert f"mark        {mark}" in cli("runs", "watch", RUN).lines
+    assert json.loads((DIRECTORY / "best.json").read_text())["mark"] == mark
+
+
 def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService) -> None:
     serve_best(done)
     done.on("POST", "/v1/runs", say(run_json(), 202))
@@ -107,6 +115,7 @@ def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService)
         "confirmed": ["first"],
         "lineage": [{"number": 1, "role": "seed", "parents": [], "rewards": {"radius": 1.0}}],
         "tier": "A",
+        "mark": "",
         "program_hash": "0" * 64,
         "files": ["candidate.py"],
         "speciate": __version__,

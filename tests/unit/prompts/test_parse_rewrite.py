@@ -10,7 +10,7 @@ from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.prompts.parse import Answer, parse_completion
+from speciate.prompts.parse import Answer, parse_completion, program_failure
 from speciate.prompts.rejection import Reason
 
 MakeProblem = Callable[..., Problem]
@@ -251,6 +251,50 @@ def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text
         assert (answer.program, answer.failure) == (SEED.replace("def inner():\n    return 1\n", inside), None)
         nothing_undone = text == _unmarked(_HELPED)
         assert nothing_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs were undone")
+
+
+_TWO = """\
+import math
+
+# EVOLVE-BLOCK-START
+def guess(n):
+    return n
+# EVOLVE-BLOCK-END
+
+def solve(n):
+    return min(guess(n), 2)
+
+# EVOLVE-BLOCK-START
+extra = 1
+# EVOLVE-BLOCK-END
+
+if __name__ == "__main__":
+    best = solve(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ('    return n\n_ = """', '"""\ndef solve(n): return n * n', "into something else"),
+        ("    return n\n@staticmethod", "extra = 1", "into something else"),
+        ("    return n", "solve = lambda n: n * n", "binds solve"),
+        ("    return n", "if 1:\n    def solve(n): return n * n", "binds solve"),
+        ("    return n\nmin = lambda a, b: a * a", "extra = 1", "binds min"),
+        ("    return n", "import cmath as math", "binds math"),
+        ("    global solve\n    solve = print", "extra = 1", "binds solve"),
+        ("    return n\nimport math, random", "max = best = guess(1)", None),
+    ],
+)
+def test_a_block_does_not_change_what_protected_text_means(
+    problem: MakeProblem, policy: MakePolicy, first: str, second: str, says: str | None
+) -> None:
+    text = _TWO.replace("    return n\n#", f"{first}\n#").replace("extra = 1", second)
+    seeded = problem(seed_program=_TWO)
+    (answer,) = parse_completion(f"~~~python\n{text}~~~", problem=seeded, policy=policy(), parent=_TWO)
+    for failure in (answer.failure, program_failure(text, seeded)):
+        assert (failure and failure.reason) == (says and "protected_region_changed")
+        assert failure is None or str(says) in failure.detail
 
 
 @pytest.mark.parametrize("edge", ["    \n", "\n", " \n\n\t\n"])
