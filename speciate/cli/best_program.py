@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli.export import replaced_file
-from speciate.cli.output import format_number, print_fields, sanitize
+from speciate.cli.output import format_number, invocation, print_fields, sanitize
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
 from speciate.domain.problem import mark_of
@@ -153,7 +153,7 @@ def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
         ("others meet", ", ".join(name for name in record.reached if name not in best.targets)),
-        ("trade-offs", f"{front:,}: speciate best {run.id} --front" if front > 1 else None),
+        ("trade-offs", f"{front:,}: {invocation()} best {run.id} --front" if front > 1 else None),
     ]
 
 
@@ -183,7 +183,7 @@ def find_best_program(service: Client, run: RunHandle) -> BestProgram:
     """
     best = run.record.best
     if best is None:
-        raise NotFoundError(_why_none(run), remedy=f"See `speciate candidates list {run.id}`.")
+        raise NotFoundError(_why_none(run), remedy=f"See `{invocation()} candidates list {run.id}`.")
     return BestProgram(service, run, run.problem(), best, run.candidate(best.number))
 
 

@@ -154,6 +154,7 @@ def evolve_command(
     )
     flags = global_options()
     settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
+    output.suggest_data_dir(settings.data_dir, load_settings().data_dir)
     evolution = None
     try:
         with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
@@ -176,8 +177,11 @@ def evolve_command(
 
 def _introduce(evolution: Evolution, *, dashboard: bool, at_random: bool) -> None:
     from speciate.compat.naming import UNPROMPTED
+    from speciate.evolution.task import evaluating
 
     problem = evolution.problem
+    if problem.problem.external_stage is not None:
+        output.print_note(f"It waits for evaluations: {evaluating(problem.problem)}")
     for note in problem.notes:
         if not (at_random and note == UNPROMPTED):
             output.print_note(f"note: {note}")

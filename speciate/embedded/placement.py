@@ -4,11 +4,12 @@ import hashlib
 import os
 import shutil
 import tempfile
+from errno import ENOSPC
 from pathlib import Path
 
 from speciate.embedded.account import ServerAccount
 from speciate.embedded.binaries import PostgresBinaries
-from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.errors import DiskFullError, EmbeddedServerError
 
 CLUSTER_LINK = "postgres"
 
@@ -51,10 +52,15 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read; renamed into place, so that a killed start leaves no part of it."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise DiskFullError(path.parent, shutil.disk_usage(path.parent).free) from error
     draft.replace(path)
 
 

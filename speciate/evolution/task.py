@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from speciate.client.arguments import run_spec
 from speciate.domain.candidate import Evaluation
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.policy import MUTATOR
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
@@ -90,6 +90,8 @@ def evolving(
             scored.result()
         with local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client:
             problem = scored.result()
+            if task.function is None:
+                check_evaluated(client, problem.problem)
             run, continues = _run_of(client, problem, task, spec)
             evolution = Evolution(client, run, problem, continues)
             if task.function is None:
@@ -97,6 +99,19 @@ def evolving(
                 return
             with task.function.serving(client, run, problem.problem, sandbox):
                 yield evolution
+
+
+def check_evaluated(client: Client, problem: Problem) -> None:
+    """Refuse a problem with external evaluation if no other command can lease candidates from the client's service."""
+    if client.in_process and problem.external_stage is not None:
+        raise InvalidInputError(
+            f"{problem.slug} has external evaluation, which needs a service.",
+            remedy=f"Start `speciate up` in another terminal, and `{evaluating(problem)}`.",
+        )
+
+
+def evaluating(problem: Problem) -> str:
+    return f"speciate evaluate --problem {problem.slug} -- COMMAND"
 
 
 def _configured(task: Task) -> Task:

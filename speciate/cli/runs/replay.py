@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import DataDir, RunId, client
+from speciate.cli.common import PROJECT_FLAG, DataDir, RunId, global_options
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import ReplayError
 
@@ -29,16 +29,18 @@ def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
 
     from evaluators.evaluator_factory import open_evaluator
     from speciate.client.run_names import is_whole_id
+    from speciate.local.engine import local_client
     from speciate.local.servers import connected_stores
     from speciate.settings import load_settings
 
-    if not is_whole_id(run_id):
-        run_id = str(client().runs.get(run_id).id)
     with (
         connected_stores(data_dir) as stores,
-        closing(open_evaluator((settings := load_settings()).sandbox, settings)) as evaluator,
+        closing(open_evaluator((settings := load_settings(data_dir=data_dir)).sandbox, settings)) as evaluator,
         output.console(stderr=True).status("Replaying …"),
     ):
+        if not is_whole_id(run_id):
+            with local_client(settings, project=global_options().get(PROJECT_FLAG), warm=False) as service:
+                run_id = str(service.runs.get(run_id).id)
         report = replay_run(stores, UUID(run_id), evaluator)
     if output.wants_json():
         output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})

@@ -172,9 +172,13 @@ def _added(service: Client, problem: str) -> str:
     """Return the name of a problem, or the id of the one in a directory, which is added."""
     from speciate.problems.loader import FILE_NAME, load_problem
 
-    if "/" not in problem and not Path(problem, FILE_NAME).is_file():
-        return problem
-    return str(service.problems.add(load_problem(Path(problem)), check=True).id)
+    if "/" in problem or Path(problem, FILE_NAME).is_file():
+        problem = str(service.problems.add(load_problem(Path(problem)), check=True).id)
+    if service.in_process:
+        from speciate.evolution.task import check_evaluated
+
+        check_evaluated(service, service.problems.get(problem).definition)
+    return problem
 
 
 def _is_executed_here(options: dict[str, Any]) -> bool:
@@ -198,10 +202,13 @@ def _print_notes(run: RunHandle) -> None:
         output.print_note("It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`.")
     if run.record.engine_command:
         output.print_note(f"It waits for its engine: {run.record.engine_command}")
-    if run.record.policy != MUTATOR:
-        return
     with suppress(SpeciateError):  # the run has started
-        if (language := run.problem().definition.language) is not None:
+        problem = run.problem().definition
+        if problem.external_stage is not None:
+            from speciate.evolution.task import evaluating
+
+            output.print_note(f"It waits for evaluations: {evaluating(problem)}")
+        if run.record.policy == MUTATOR and (language := problem.language) is not None:
             output.print_note(
                 f"{MUTATOR} knows the syntax of Python only: most of its programs in {language.name} may not build."
                 " A model gets further."

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from speciate.embedded import placement
 from speciate.embedded.errors import DataDirectoryBusyError, DiskFullError, EmbeddedServerError
+from speciate.embedded.placement import write_private
 from speciate.embedded.servers import EmbeddedServers, Endpoints
 from speciate.messaging.broker import broker_url
 
@@ -76,6 +77,11 @@ def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path) -> None:
         filling.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - left))
 
     remedy = rf"disk is full: \d+ MiB are left for {data_dir}, .* free space and repeat the command"
+    fill(left=0)
+    small_disk.joinpath("new").mkdir()
+    with pytest.raises(DiskFullError, match=r"disk is full: 0 MiB are left for .*new"):
+        write_private(small_disk / "new" / "secret.key", "x")
+    filling.unlink()
     fill(left=16 << 20)
     with pytest.raises(DiskFullError, match=remedy):  # no room for a cluster
         EmbeddedServers(data_dir).start()

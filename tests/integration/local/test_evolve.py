@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -239,6 +240,25 @@ def test_a_folder_that_cannot_be_written_and_a_silent_server_lose_nothing(data_d
     _, notes = process.communicate(timeout=120)
     assert "127.0.0.1:9" in notes
     assert process.returncode not in (0, 1)
+
+
+def test_external_evaluation_needs_a_service(data_dir: Path, task: Path) -> None:
+    text = Path(__file__).parents[3].joinpath("docs/howto/evaluate-on-your-machines.md").read_text()
+    (task / "fast-sum").mkdir()
+    (task / "fast-sum" / "problem.toml").write_text(text.split("```toml\n")[1].split("```")[0])
+    for verb, options in {"evolve": (), "run": ("-p", "mutator", "-b", "5")}.items():
+        process = command(data_dir, task, "./fast-sum", *options, verb=verb)
+        _, notes = process.communicate(timeout=120)
+        assert process.returncode == 4
+        assert "Start `speciate up` in another terminal, and `speciate evaluate --problem fast-sum -- " in notes
+
+
+def test_printed_commands_find_another_data_directory(data_dir: Path, task: Path) -> None:
+    options = ("-n", "5", "--no-out", "--data-dir", data_dir)
+    process = command(task / "default", task, "initial_program.py", "evaluator.py", *options)
+    _, notes = process.communicate(timeout=180)
+    (printed,) = re.findall(r"Print it with: (.*)", notes)
+    assert printed.startswith(f"SPECIATE_DATA_DIR={data_dir} speciate best ")
 
 
 def test_a_program_that_is_no_text_is_named(data_dir: Path, tmp_path: Path) -> None:
