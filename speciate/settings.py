@@ -310,10 +310,7 @@ def load_settings(**flags: Any) -> Settings:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         variable = f"SPECIATE_{name.upper()}"
-        remedy = (
-            f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
-            f" {variable}{FILE_SUFFIX}."
-        )
+        remedy = f"Set it by flag, in {CONFIG_VARIABLE}'s file, as {variable}, or in {variable}{FILE_SUFFIX}'s file."
         if first["type"] == "extra_forbidden":
             remedy = did_you_mean(name, Settings.model_fields) or f"Known are: {', '.join(Settings.model_fields)}."
         raise ConfigurationError(f"setting {name!r}: {validation_message(first)}.", remedy=remedy) from None

@@ -153,7 +153,7 @@ def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
         ("others meet", ", ".join(name for name in record.reached if name not in best.targets)),
-        ("trade-offs", f"{front:,}: {invocation()} best {run.id} --front" if front > 1 else None),
+        ("trade-offs", f"{front:,}: {invocation.get()} best {run.id} --front" if front > 1 else None),
     ]
 
 
@@ -183,7 +183,7 @@ def find_best_program(service: Client, run: RunHandle) -> BestProgram:
     """
     best = run.record.best
     if best is None:
-        raise NotFoundError(_why_none(run), remedy=f"See `{invocation()} candidates list {run.id}`.")
+        raise NotFoundError(_why_none(run), remedy=f"See `{invocation.get()} candidates list {run.id}`.")
     return BestProgram(service, run, run.problem(), best, run.candidate(best.number))
 
 

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
-from speciate.cli.output import begin_command, invocation, print_note, wants_json
+from speciate.cli.output import invocation, print_note, request_json, wants_json
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def command(
         @wraps(function)
         def run(ctx: typer.Context, *, as_json: bool = False, **arguments: Any) -> None:
             _context.set(ctx)
-            begin_command(as_json=as_json)
+            request_json(wanted=as_json)
             function(**arguments)
 
         signature = inspect.signature(function, eval_str=True)
@@ -204,10 +204,10 @@ def note_on_interrupt(noun: str, name: object, *, in_process: bool = False) -> I
         yield
     except KeyboardInterrupt:
         if in_process:
-            print_note(f"The {noun} is paused. Resume it with: {invocation()} {noun}s resume {name}")
+            print_note(f"The {noun} is paused. Resume it with: {invocation.get()} {noun}s resume {name}")
             raise
         verbs = (("Watch it again", "watch"), ("Stop it", "cancel"))
-        hints = "\n".join(f"{what} with: {invocation()} {noun}s {verb} {name}" for what, verb in verbs)
+        hints = "\n".join(f"{what} with: {invocation.get()} {noun}s {verb} {name}" for what, verb in verbs)
         print_note(f"The {noun} goes on in the service.\n{hints}")
         raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -29,7 +29,7 @@ from speciate.cli.common import (
 from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
 from speciate.cli.problems.importing import Limits, Maximize, Minimize, Requirements, Targets
-from speciate.cli.runs.start import Estimate, confirm_estimate, parse_policies
+from speciate.cli.runs.start import Estimate, confirm_estimate, note_evaluators, parse_policies
 from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def evolve_command(
     )
     flags = global_options()
     settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
-    output.suggest_data_dir(settings.data_dir, load_settings().data_dir)
+    usual = settings.data_dir == load_settings().data_dir
+    output.invocation.set("speciate" if usual else f"SPECIATE_DATA_DIR={quote(str(settings.data_dir))} speciate")
     evolution = None
     try:
         with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:
@@ -177,11 +178,9 @@ def evolve_command(
 
 def _introduce(evolution: Evolution, *, dashboard: bool, at_random: bool) -> None:
     from speciate.compat.naming import UNPROMPTED
-    from speciate.evolution.task import evaluating
 
     problem = evolution.problem
-    if problem.problem.external_stage is not None:
-        output.print_note(f"It waits for evaluations: {evaluating(problem.problem)}")
+    note_evaluators(problem.problem)
     for note in problem.notes:
         if not (at_random and note == UNPROMPTED):
             output.print_note(f"note: {note}")

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
-from shlex import quote
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
@@ -32,7 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _json_wanted: ContextVar[bool] = ContextVar("json", default=False)
-_invocation: ContextVar[str] = ContextVar("invocation", default="speciate")
+invocation: Final[ContextVar[str]] = ContextVar("invocation", default="speciate")
+"""How printed commands begin, so that they find the runs of the command in progress."""
 
 LEARNING_WAITS: Final = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
 PLAIN_WIDTH: Final = 1000
@@ -48,20 +47,8 @@ def wants_json() -> bool:
     return _json_wanted.get()
 
 
-def begin_command(*, as_json: bool) -> None:
-    _json_wanted.set(as_json)
-    _invocation.set("speciate")
-
-
-def suggest_data_dir(data_dir: Path, usual: Path) -> None:
-    """Let the commands that are printed from now on use a data directory if it is not the usual one."""
-    if data_dir != usual:
-        _invocation.set(f"SPECIATE_DATA_DIR={quote(str(data_dir))} speciate")
-
-
-def invocation() -> str:
-    """Return how a printed command begins: it must find the runs of the command in progress."""
-    return _invocation.get()
+def request_json(*, wanted: bool) -> None:
+    _json_wanted.set(wanted)
 
 
 def sanitize(text: object) -> str:
@@ -265,7 +252,7 @@ def print_diagnosis(run: RunRecord) -> None:
     print_line()
     print_line(diagnosis.remedy)
     verb = "rollout" if diagnosis.fault == "policy" else "show"
-    print_line(f"Show it with: {invocation()} candidates {verb} {run.id}/{diagnosis.candidate}")
+    print_line(f"Show it with: {invocation.get()} candidates {verb} {run.id}/{diagnosis.candidate}")
 
 
 def format_number(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -33,8 +33,13 @@ def write_archive(url: str, path: Path) -> None:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     try:
-        options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={draft}"]
-        _run("pg_dump", major, [*options, f"--dbname={_address(url)}"], url)
+        options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={draft}", f"--dbname={_address(url)}"]
+        # The password goes into the environment: every user of the machine can read the arguments.
+        environment = {**os.environ, "PGPASSWORD": sa.make_url(url).password or "", "LC_ALL": "C"}
+        arguments = [str(find_client("pg_dump", major)), *options]
+        done = subprocess.run(arguments, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode != 0:
+            raise UnavailableError(f"pg_dump failed: {next(iter(done.stderr.strip().splitlines()), 'no message')}.")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -44,7 +49,7 @@ def revision_in(path: Path) -> str:
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}.")
     arguments = ["--data-only", "--table=alembic_version", "--file=-", str(path)]
-    done = subprocess.run([_program("pg_restore", 0), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([_pg_restore(), *arguments], capture_output=True, text=True, check=False)
     revision = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or revision is None:
         *_, why = ["it has no Speciate schema", *done.stderr.strip().splitlines()]
@@ -84,7 +89,7 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
 
 def read_archive(url: str, path: Path) -> None:
     """Replace the contents of a database by an archive in one transaction, so that a failure changes nothing."""
-    arguments = [str(_program("pg_restore", 0)), "--file=-", "--no-owner", "--no-privileges", str(path)]
+    arguments = [_pg_restore(), "--file=-", "--no-owner", "--no-privileges", str(path)]
     try:
         with (
             psycopg.connect(_address(url, password=True)) as connection,
@@ -102,22 +107,18 @@ def read_archive(url: str, path: Path) -> None:
 
 
 def _execute(connection: psycopg.Connection, script: BinaryIO) -> None:
-    """Execute a script of ``pg_restore``."""
-    statements: list[bytes] = []
+    statements = b""
     for line in script:
-        if line.startswith((b"\\", b"SET transaction_timeout")):
-            continue  # a command for psql, or a setting of PostgreSQL 17 that an older server does not know
-        statements.append(line)
         if line.startswith(b"COPY ") and line.endswith(b" FROM stdin;\n"):
-            *before, copy = statements
-            connection.execute(b"".join(before))
-            with connection.cursor().copy(copy) as rows:
-                for row in iter(script.readline, b"\\.\n"):
-                    if not row:
-                        break  # the archive is cut off
+            connection.execute(statements)
+            statements = b""
+            with connection.cursor().copy(line) as rows:
+                for row in takewhile(bool, iter(script.readline, b"\\.\n")):  # no row: the archive is cut off
                     rows.write(row)
-            statements = []
-    connection.execute(b"".join(statements))
+        # Neither commands for psql, nor a setting of PostgreSQL 17 that an older server does not know.
+        elif not line.startswith((b"\\", b"SET transaction_timeout")):
+            statements += line
+    connection.execute(statements)
 
 
 def _major(url: str) -> int:
@@ -128,23 +129,11 @@ def _major(url: str) -> int:
         raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from None
 
 
-def _run(program: str, major: int, arguments: Sequence[str], url: str) -> None:
-    # The password goes into the environment: every user of the machine can read the arguments.
-    environment = {**os.environ, "PGPASSWORD": sa.make_url(url).password or "", "LC_ALL": "C"}
-    done = subprocess.run(
-        [str(_program(program, major)), *arguments], capture_output=True, text=True, env=environment, check=False
-    )
-    if done.returncode != 0:
-        raise UnavailableError(f"{program} failed: {next(iter(done.stderr.strip().splitlines()), 'no message')}.")
-
-
-def _program(name: str, major: int) -> Path:
+def _pg_restore() -> str:
     try:
-        return find_client(name, major or _NEWEST_MAJOR)
+        return str(find_client("pg_restore", _NEWEST_MAJOR))
     except BinariesNotFoundError:
-        if major:
-            raise
-        return find_client(name, 0)
+        return str(find_client("pg_restore", 0))
 
 
 def _address(url: str, *, password: bool = False) -> str:

@@ -16,11 +16,6 @@ class EmbeddedServerError(UnavailableError, slug="embedded-server", title="The e
 class GuardEndedError(EmbeddedServerError):
     """The guard of the processes was killed; the kernel ends what it guarded."""
 
-    def __init__(self, pid: int | None) -> None:
-        super().__init__(
-            f"the guard process {pid} has ended, and its children with it", remedy="Start the command again."
-        )
-
 
 class BinariesNotFoundError(EmbeddedServerError):
     """No searched place contains a usable server program."""

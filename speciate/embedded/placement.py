@@ -4,12 +4,11 @@ import hashlib
 import os
 import shutil
 import tempfile
-from errno import ENOSPC
 from pathlib import Path
 
 from speciate.embedded.account import ServerAccount
 from speciate.embedded.binaries import PostgresBinaries
-from speciate.embedded.errors import DiskFullError, EmbeddedServerError
+from speciate.embedded.errors import EmbeddedServerError
 
 CLUSTER_LINK = "postgres"
 
@@ -58,9 +57,8 @@ def write_private(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        if error.errno != ENOSPC:
-            raise
-        raise DiskFullError(path.parent, shutil.disk_usage(path.parent).free) from error
+        error.filename = path  # that of a full disk has none
+        raise
     draft.replace(path)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
@@ -211,7 +211,7 @@ class GuardedProcesses:
             sent = socket.send_fds(self._commands_to, [line], [] if file is None else [file.fileno()])
             self._commands_to.sendall(line[sent:])
         except (BrokenPipeError, ConnectionResetError):
-            raise GuardEndedError(self.guard_pid) from None
+            raise GuardEndedError(f"the guard process {self.guard_pid} has ended, and its children with it") from None
 
     def _wait_until(self, reached: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -224,15 +224,12 @@ class GuardedProcesses:
     def _receive(self, timeout_s: float) -> bool:
         """Process the guard's events; return True if any arrived."""
         guard = self._guard
-        if guard is None or guard.stdout is None:
-            return False
-        events = select.poll()  # select() takes no descriptor beyond 1,023
-        events.register(guard.stdout, select.POLLIN)
-        if not events.poll(1000 * timeout_s):
+        # Not select(), which takes no descriptor beyond 1,023.
+        if guard is None or guard.stdout is None or not connection.wait([guard.stdout.fileno()], timeout_s):
             return False
         received = os.read(guard.stdout.fileno(), 1 << 16)
         if not received:
-            raise GuardEndedError(guard.pid)
+            raise GuardEndedError(f"the guard process {guard.pid} has ended, and its children with it")
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
             self._note(json.loads(line))

@@ -106,12 +106,8 @@ def check_evaluated(client: Client, problem: Problem) -> None:
     if client.in_process and problem.external_stage is not None:
         raise InvalidInputError(
             f"{problem.slug} has external evaluation, which needs a service.",
-            remedy=f"Start `speciate up` in another terminal, and `{evaluating(problem)}`.",
+            remedy=f"Start `speciate up` elsewhere, and `speciate evaluate --problem {problem.slug} -- COMMAND`.",
         )
-
-
-def evaluating(problem: Problem) -> str:
-    return f"speciate evaluate --problem {problem.slug} -- COMMAND"
 
 
 def _configured(task: Task) -> Task:

@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import PROJECT_FLAG, DataDir, RunId, global_options
+from speciate.cli.common import PROJECT_FLAG, URL_FLAG, DataDir, RunId, global_options
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import ReplayError
 
@@ -33,13 +33,15 @@ def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
     from speciate.local.servers import connected_stores
     from speciate.settings import load_settings
 
+    flags = global_options()
+    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
     with (
         connected_stores(data_dir) as stores,
-        closing(open_evaluator((settings := load_settings(data_dir=data_dir)).sandbox, settings)) as evaluator,
+        closing(open_evaluator(settings.sandbox, settings)) as evaluator,
         output.console(stderr=True).status("Replaying …"),
     ):
         if not is_whole_id(run_id):
-            with local_client(settings, project=global_options().get(PROJECT_FLAG), warm=False) as service:
+            with local_client(settings, project=flags.get(PROJECT_FLAG), warm=False) as service:
                 run_id = str(service.runs.get(run_id).id)
         report = replay_run(stores, UUID(run_id), evaluator)
     if output.wants_json():

@@ -30,6 +30,7 @@ from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
+    from speciate.domain.problem import Problem
     from speciate.schema.estimates import RunEstimate
 
 app = command_group()
@@ -204,15 +205,17 @@ def _print_notes(run: RunHandle) -> None:
         output.print_note(f"It waits for its engine: {run.record.engine_command}")
     with suppress(SpeciateError):  # the run has started
         problem = run.problem().definition
-        if problem.external_stage is not None:
-            from speciate.evolution.task import evaluating
-
-            output.print_note(f"It waits for evaluations: {evaluating(problem)}")
+        note_evaluators(problem)
         if run.record.policy == MUTATOR and (language := problem.language) is not None:
             output.print_note(
                 f"{MUTATOR} knows the syntax of Python only: most of its programs in {language.name} may not build."
                 " A model gets further."
             )
+
+
+def note_evaluators(problem: Problem) -> None:
+    if problem.external_stage is not None:
+        output.print_note(f"It waits for evaluators: speciate evaluate --problem {problem.slug} -- COMMAND")
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

@@ -14,14 +14,19 @@ from speciate.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """Return the URL of a running service."""
+def stack() -> Iterator[LocalService]:
+    """Return a running service."""
     home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
     home.chmod(0o711)
     try:
         with LocalService(Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=2)) as stack:
             for _ in stack.start():
                 pass
-            yield stack.settings.base_url
+            yield stack
     finally:
         shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def url(stack: LocalService) -> str:
+    return stack.settings.base_url

@@ -67,6 +67,31 @@ def ready(cli: Cli) -> Cli:
     return cli
 
 
+def test_a_replay_looks_a_name_up_in_the_given_data_directory(
+    ready: Cli, stack: LocalService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = (
+        "run",
+        "sorting-network-8",
+        "-p",
+        "mutator",
+        "-b",
+        4,
+        "--lanes",
+        1,
+        "--name",
+        "to replay",
+        "--watch",
+        "--no-out",
+    )
+    run = ready("run", "sorting-network-8", "-p", "mutator", *options)
+    assert run.code in {ExitCode.OK, ExitCode.NOT_UNLOCKED}
+    monkeypatch.delenv("SPECIATE_URL")
+    monkeypatch.setenv("SPECIATE_DATA_DIR", str(tmp_path / "other"))
+    outcome = ready("runs", "replay", "to replay", "--data-dir", stack.settings.data_dir)
+    assert (outcome.code, outcome.out.partition(":")[0]) == (ExitCode.OK, "Identical"), outcome.err
+
+
 def test_run_from_start_to_export(ready: Cli, url: str, tmp_path: Path) -> None:
     watched = ready(
         "run",
