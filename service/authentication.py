@@ -16,6 +16,7 @@ from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 _FAILURES_PER_S: Final = 0.5
 _FAILURE_BURST: Final = 20
+_STRONG_LENGTH: Final = 32  # of an operator's token that cannot be guessed
 
 
 class InvalidTokenError(NotAllowedError):
@@ -71,10 +72,11 @@ class Authenticator:
 
     def bearer(self, credentials: Credentials) -> Bearer:
         """Return the bearer of a token or cookie. Raises as ``authenticate`` does."""
-        # Generated tokens have 256 random bits and cannot be guessed, so failures from their address do not block them.
+        # Tokens that cannot be guessed are not blocked by failures from their address, as generated ones of 256 bits.
         key, excess = f"failed:{credentials.address}", "Too many failed sign-ins from this address"
-        if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
-            # The operator chooses this token, so it may be weak: after too many failures it is not even checked.
+        weak = len(self.operator_token or "") < _STRONG_LENGTH
+        if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX) and weak:
+            # The operator chose this token: after too many failures it is not even checked.
             _require_rate(self.failures.wait_s(key, count=False), excess)
         bearer = self._find_bearer(credentials)
         if bearer is None:

@@ -262,6 +262,16 @@ def test_rate_limits_of_tokens_and_failed_attempts(settings: Settings, serve: Ca
     assert second.get("/v1/strategies", headers=bearer(two)).status_code == 200
 
 
+def test_failed_attempts_of_others_do_not_block_a_long_operator_token(
+    serve: Callable[..., Api], settings: Settings
+) -> None:
+    token = "0perat0r" * 4
+    api = serve(settings.model_copy(update={"token": SecretStr(token)}))
+    guesses = [api.get("/v1/strategies", headers=bearer(f"guess {i}")).status_code for i in range(25)]
+    assert (guesses[0], guesses[-1]) == (401, 429)
+    assert api.get("/v1/strategies", headers=bearer(token)).status_code == 200
+
+
 def test_rate_limits_are_off_without_valkey(settings: Settings, serve: Callable[..., Api]) -> None:
     update = {"token": SecretStr("0perat0r"), "rate_limit": 0.5, "rate_burst": 1}
     api = serve(settings.model_copy(update={**update, "redis_url": SecretStr("redis://127.0.0.1:1/0")}))
