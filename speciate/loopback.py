@@ -6,10 +6,14 @@ host name of its own (DNS rebinding) or from its own origin. The headers ``Host`
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
+from typing import Final
 
 from speciate.settings import is_loopback
+
+_HOST: Final = re.compile(r"(\[[^]]*\]|[^:]*)(?::[0-9]*)?")
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
@@ -40,10 +44,10 @@ def refusal_reason(client: str | None, headers: Mapping[str, str], variable: str
         changes: True if the request changes something, so that pages of another origin must not send it.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    name = _HOST.fullmatch(host)
     if client is not None and not is_loopback(client):
         return f"Without a token this server admits requests of its own machine only: set {variable} to open it."
-    if not is_loopback(name):
+    if name is None or not is_loopback(name[1]):
         return f"Without a token this server admits requests to localhost only: set {variable} to open it."
     if changes and origin is not None and origin not in {f"http://{host}", f"https://{host}"}:
         return "A page of another origin sent the request."

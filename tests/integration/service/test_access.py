@@ -61,8 +61,18 @@ def test_without_a_token_only_this_machine_is_served() -> None:
         create_app(Settings(token=SecretStr("")))
 
 
+ATTACHED = ("[::1].evil.example", "localhost:80@evil.example", "[::1]:80@evil.example", "localhost:evil.example")
+
+
 def test_pages_of_other_origins_are_refused(api: Api) -> None:
-    for host in ("evil.example", "evil.example:8420", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]:1"):
+    for host in (
+        "evil.example",
+        "evil.example:8420",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "[::2]:1",
+        *ATTACHED,
+    ):
         refused(api.get("/v1/runs", headers={"Host": host}), 403, "forbidden")
     for host in ("localhost", "localhost:1", "127.0.0.1:1", "[::1]:1"):
         assert api.get("/v1/runs", headers={"Host": host}).status_code == 200
