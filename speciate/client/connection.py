@@ -11,7 +11,7 @@ from speciate import __version__
 from speciate.client.calls import ApiCall
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
 from speciate.service_address import service_url
-from speciate.settings import is_loopback, load_settings
+from speciate.settings import default_data_dir, is_loopback, load_settings
 
 MAX_TRIES: Final = 3
 """Attempts for a repeatable request whose connection breaks."""
@@ -43,10 +43,18 @@ class Connection:
         """Return the connection for the given arguments, completed from the settings."""
         settings = load_settings(url=url, token=token, project=project)
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
+        if configured == "":
+            raise ConfigurationError(
+                "SPECIATE_TOKEN is empty.", remedy="Set it to a token of the service, or unset it."
+            )
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
-        address = _valid_url(service_url(settings) or settings.base_url)
-        return cls(address, configured, settings.project, socket)
+        address = service_url(settings)
+        named = not settings.model_fields_set.isdisjoint({"host", "port"}) or settings.data_dir == default_data_dir()
+        if address is None and socket is None and not named:
+            # At the default address may be the service of another data directory.
+            raise UnavailableError(f"no service runs on {settings.data_dir}.", remedy=START_REMEDY)
+        return cls(_valid_url(address or settings.base_url), configured, settings.project, socket)
 
     def options(self) -> dict[str, Any]:
         headers = {"User-Agent": f"speciate/{__version__}", "Accept": "application/json"}

@@ -14,7 +14,7 @@ from speciate.cli.policies import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.capabilities import IMAGE_CAPABILITIES, STRONGEST
-from speciate.domain.errors import SpeciateError
+from speciate.domain.errors import SpeciateError, UnavailableError
 from speciate.egress.sealing import VARIABLE
 from speciate.ports.work import Queue
 from speciate.schema.runs import WorkerProcess
@@ -33,7 +33,12 @@ def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
         url: URL of the service; None for the one in the settings.
         tier: Sandbox tier that holds on this machine; None if the service is on another.
     """
-    with Client(url) as client, httpx.Client(**Connection.to(url, None).options()) as http:
+    try:
+        client = Client(url)
+    except UnavailableError as error:
+        yield error_finding("api", Status.WARNING, error)
+        return
+    with client, httpx.Client(**Connection.to(url, None).options()) as http:
         try:
             ready = client.ready()
         except SpeciateError as error:

@@ -76,8 +76,9 @@ def test_doctor_accepts_a_missing_data_directory(tmp_path: Path) -> None:
 
 def test_doctor_is_content_before_the_first_start(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPECIATE_URL", raising=False)
-    monkeypatch.setenv("SPECIATE_PORT", "1")
     monkeypatch.setenv("SPECIATE_DATA_DIR", str(tmp_path))
+    assert "ok    api: no service runs on this machine yet: `speciate up` starts one" in cli("doctor").lines
+    monkeypatch.setenv("SPECIATE_PORT", "1")
     assert "ok    api: no service runs on this machine yet: `speciate up` starts one" in cli("doctor").lines
     killed = {"database_url": "postgresql://u@127.0.0.1:1/x", "redis_url": "redis://127.0.0.1:1/0"}
     (tmp_path / "running.json").write_text(json.dumps(killed))
