@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any
@@ -32,8 +31,8 @@ class MemoryRedis:
         with self._changed:
             if nx and self._read(key) is not None:
                 return False
+            self.delete(key)
             self._values[key] = _bytes(value)
-            self._until.pop(key, None)
             if ex is not None or px is not None:
                 self.expire(key, ex if ex is not None else (px or 0.0) / 1000)
             return True
@@ -54,24 +53,29 @@ class MemoryRedis:
 
     def delete(self, key: str) -> int:
         with self._changed:
-            return int(self._values.pop(key, None) is not None)
+            self._until.pop(key, None)
+            return int(self._present().pop(key, None) is not None)
 
     def expire(self, key: str, seconds: float) -> bool:
         with self._changed:
+            if self._read(key) is None:
+                return False
             self._until[key] = time.monotonic() + seconds
-            return key in self._values
+            return True
 
     def pttl(self, key: str) -> int:
         with self._changed:
-            return -2 if self._read(key) is None else round((self._until[key] - time.monotonic()) * 1000)
+            if self._read(key) is None:
+                return -2
+            return round((self._until[key] - time.monotonic()) * 1000) if key in self._until else -1
 
     def scan_iter(self, match: str, count: int = 0) -> Iterator[bytes]:  # noqa: ARG002
         with self._changed:
-            return iter([key.encode() for key in [*self._values] if fnmatchcase(key, match) and self._read(key)])
+            return iter([key.encode() for key in self._present() if fnmatchcase(key, match)])
 
     def rpush(self, key: str, value: Any) -> int:
         with self._changed:
-            values: list[bytes] = self._values.setdefault(key, [])
+            values: list[bytes] = self._present().setdefault(key, [])
             values.append(_bytes(value))
             self._changed.notify_all()
             return len(values)
@@ -81,11 +85,15 @@ class MemoryRedis:
         with self._changed:
             self._changed.wait_for(lambda: self._read(key), timeout)
             values = self._read(key)
-            return (key.encode(), values.pop(0)) if values else None
+            if not values:
+                return None
+            value = values.pop(0)
+            self._drop_empty(key)
+            return key.encode(), value
 
     def sadd(self, key: str, value: Any) -> int:
         with self._changed:
-            self._values.setdefault(key, set()).add(_bytes(value))
+            self._present().setdefault(key, set()).add(_bytes(value))
             return 1
 
     def smembers(self, key: str) -> Set[bytes]:
@@ -100,18 +108,20 @@ class MemoryRedis:
 
     def hset(self, key: str, field: str, value: Any) -> int:
         with self._changed:
-            self._values.setdefault(key, {})[field.encode()] = _bytes(value)
+            self._present().setdefault(key, {})[field.encode()] = _bytes(value)
             return 1
 
     def hincrbyfloat(self, key: str, field: str, by: float) -> float:
         with self._changed:
-            counts: defaultdict[bytes, Any] = self._values.setdefault(key, defaultdict(lambda: b"0"))
-            counts[field.encode()] = repr(value := float(counts[field.encode()]) + by).encode()
+            counts: dict[bytes, bytes] = self._present().setdefault(key, {})
+            counts[field.encode()] = repr(value := float(counts.get(field.encode(), b"0")) + by).encode()
             return value
 
     def hdel(self, key: str, field: str) -> int:
         with self._changed:
-            return int((self._read(key) or {}).pop(field.encode(), None) is not None)
+            value = (self._read(key) or {}).pop(field.encode(), None)
+            self._drop_empty(key)
+            return int(value is not None)
 
     def hgetall(self, key: str) -> Mapping[bytes, bytes]:
         with self._changed:
@@ -128,11 +138,19 @@ class MemoryRedis:
         """Do nothing; see ``pipeline``."""
 
     def _read(self, key: str) -> Any:
-        until = self._until.get(key)
-        if until is not None and until < time.monotonic():
-            self._values.pop(key, None)
+        return self._present().get(key)
+
+    def _drop_empty(self, key: str) -> None:
+        if not self._values.get(key):
+            self.delete(key)
+
+    def _present(self) -> dict[str, Any]:
+        """Return the values by key without expired ones."""
+        now = time.monotonic()
+        for key in [key for key, until in self._until.items() if until < now]:
             del self._until[key]
-        return self._values.get(key)
+            self._values.pop(key, None)
+        return self._values
 
 
 def _bytes(value: Any) -> bytes:

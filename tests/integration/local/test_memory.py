@@ -32,6 +32,37 @@ def test_values_expire(client: Any) -> None:
     assert (client.getdel("a"), client.getdel("a")) == (b"1", None)
 
 
+def test_what_has_expired_or_was_deleted_leaves_nothing_behind(client: Any) -> None:
+    for begin in (lambda: client.hset("hash", "old", "1"), lambda: client.hincrbyfloat("hash", "old", 1)):
+        begin()
+        client.expire("hash", 0.05 if isinstance(client, MemoryRedis) else 1)
+        time.sleep(0.1 if isinstance(client, MemoryRedis) else 1.1)
+        assert not client.expire("hash", 60)
+        client.hset("hash", "new", "2")
+        assert (client.hgetall("hash"), client.pttl("hash")) == ({b"new": b"2"}, -1)
+        client.expire("hash", 60)
+        client.delete("hash")
+    client.hincrbyfloat("hash", "n", 1)
+    assert client.pttl("hash") == -1
+    for key, write, take in (
+        ("hash", lambda: client.hset("hash", "n", 1), lambda: client.hdel("hash", "n")),
+        ("list", lambda: client.rpush("list", 1), lambda: client.blpop(["list"], timeout=1)),
+    ):
+        write()
+        client.expire(key, 60)
+        take()
+        write()
+        assert client.pttl(key) == -1
+
+
+def test_expired_values_do_not_stay_in_memory() -> None:
+    memory = MemoryRedis()
+    memory.set("old", "1", px=1)
+    time.sleep(0.01)
+    memory.get("other")
+    assert not memory._values
+
+
 def test_keys_are_found_by_pattern(client: Any) -> None:
     for key in ("worker:one", "worker:two", "other"):
         client.set(key, "x")
