@@ -82,6 +82,7 @@ def evaluate(
     runner = _CommandRunner(command, timeout)
     offered = capability or ()
     service = client()
+    service.ready()  # later it may be away for a while
     run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
     worker = EvaluationWorker(
         service,

@@ -142,11 +142,12 @@ class EvaluationWorker:
 
     def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
         left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - idle_since)
+        left = max(left, 1.0) if self._held else left
         acquire = partial(
             self.client.evaluations.acquire, problem=self.problem, run=self.run, capabilities=self.capabilities,
             wait_s=min(self.wait_s, max(0.0, left)), lease_s=self.lease_s,
         )  # fmt: skip
-        leases = retried(acquire, self.stopping)
+        leases = retried(acquire, self.stopping, within_s=math.inf if idle_s is None else left)
         if not leases:
             return None
         with self._lock:
@@ -236,19 +237,20 @@ class EvaluationWorker:
             self.client.evaluations.renew(leases, lease_s=lease_s)
 
 
-def retried(call: Callable[[], T], stopping: threading.Event) -> T | None:
-    """Call the service, again while it is unavailable; None if ``stopping`` is set before.
+def retried(call: Callable[[], T], stopping: threading.Event, *, within_s: float = math.inf) -> T | None:
+    """Call the service, again while it is unavailable; None if ``stopping`` is set or the time is over before.
 
     A policy that is unavailable is another matter: its error is raised.
     """
-    delay_s = 0.5
+    delay_s, deadline = 0.5, time.monotonic() + within_s
     while True:
         try:
             return call()
         except PolicyUnavailableError:
             raise
         except UnavailableError as error:
-            if stopping.wait(max(delay_s, error.retry_after_s)):
+            left = max(0.0, deadline - time.monotonic())
+            if stopping.wait(min(left, max(delay_s, error.retry_after_s))) or left == 0.0:
                 return None
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 

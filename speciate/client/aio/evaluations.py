@@ -12,6 +12,7 @@ from speciate.schema.base import Page
 from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 
 _PATH: Final = "/v1/evaluations"
+_MOST_LEASES: Final = 1000  # of one request
 
 
 class AsyncEvaluationsClient(AsyncResourceClient):
@@ -61,11 +62,12 @@ class AsyncEvaluationsClient(AsyncResourceClient):
     ) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""
         leases = [{"id": str(one.id), "lease": str(one.lease)} for one in evaluations]
-        if not leases:
-            return ()
-        body = {"leases": leases, "lease_s": lease_s}
-        call = post(f"{_PATH}:heartbeat", Page[RenewedLease], body, idempotency_key=str(uuid4()))
-        return (await self._transport.send(call)).items
+        renewed: list[RenewedLease] = []
+        for start in range(0, len(leases), _MOST_LEASES):
+            body = {"leases": leases[start : start + _MOST_LEASES], "lease_s": lease_s}
+            call = post(f"{_PATH}:heartbeat", Page[RenewedLease], body, idempotency_key=str(uuid4()))
+            renewed.extend((await self._transport.send(call)).items)
+        return tuple(renewed)
 
     async def submit_all(self, results: Sequence[Mapping[str, Any]]) -> tuple[SubmittedEvaluation, ...]:
         """Submit results as the REST API takes them, and return what became of each, in order."""

@@ -255,3 +255,10 @@ def test_closed_pipe_is_quiet(service: FakeService) -> None:
     done = subprocess.run(watch, shell=True, env=environment, capture_output=True, text=True)
     assert json.loads(done.stdout)["seq"] == 1
     assert done.stderr == ""
+
+
+def test_an_evaluator_needs_the_service_at_its_start(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_URL", "http://127.0.0.1:1")
+    told = cli("evaluate", "true", "--idle", "0")
+    assert told.code != 0
+    assert "cannot reach the service at http://127.0.0.1:1" in told.err

@@ -8,6 +8,7 @@ import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
@@ -17,6 +18,7 @@ from speciate.client import Client, connection
 from speciate.domain import errors
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import RunState
+from speciate.schema.evaluations import LeasedEvaluation
 from tests.unit.client.conftest import Ask
 from tests.unit.client.fake_service import (
     RUN,
@@ -241,6 +243,24 @@ def test_invalid_url_is_rejected(url: str) -> None:
         Client(url)
 
 
+def test_an_empty_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_TOKEN", "")
+    with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN is empty"):
+        Client("http://host")
+
+
+def test_the_service_of_another_data_directory_is_not_used(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECIATE_DATA_DIR", str(tmp_path))
+    with pytest.raises(errors.UnavailableError, match=f"no service runs on {tmp_path}") as raised:
+        Client()
+    assert "speciate up" in str(raised.value)
+    monkeypatch.setenv("SPECIATE_PORT", str(urlsplit(service.url).port))
+    with Client() as client:
+        assert client.url == service.url
+
+
 def test_misplaced_secrets_are_rejected() -> None:
     with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN"):
         Client("http://user:password@host")
@@ -320,3 +340,10 @@ def test_run_returns_its_problem(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     found = ask(lambda client: client.runs.get(RUN), lambda run: run.problem())
     assert [objective.directed for objective in found.definition.objectives] == ["radius ↑"]
+
+
+def test_many_leases_are_renewed_in_several_requests(ask: Ask, service: FakeService) -> None:
+    lease = LeasedEvaluation.model_construct(id=RUN, lease=RUN)
+    service.on("POST", "/v1/evaluations:heartbeat", page({"id": str(RUN), "lease_until": None}))
+    assert len(ask(lambda client: client.evaluations.renew([lease] * 2500))) == 3
+    assert [len(request.body["leases"]) for request in service.requests] == [1000, 1000, 500]

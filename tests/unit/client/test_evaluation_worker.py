@@ -11,7 +11,7 @@ import pytest
 
 from speciate.client.evaluation_worker import EvaluationWorker, retried
 from speciate.domain.candidate import REFUSED_REWARDS
-from speciate.domain.errors import TooManyRequestsError
+from speciate.domain.errors import TooManyRequestsError, UnavailableError
 from speciate.schema.evaluations import Acceptance
 
 
@@ -87,6 +87,19 @@ def test_an_evaluator_that_scored_before_is_not_taken_for_broken() -> None:
     )
     assert worker.run_until(most=6) == 6
     assert results == [REFUSED_REWARDS] * 6
+
+
+def test_time_without_the_service_counts_as_idle() -> None:
+    class Evaluations:
+        def acquire(self, **_: Any) -> list[SimpleNamespace]:
+            raise UnavailableError("away")
+
+    worker = EvaluationWorker(SimpleNamespace(evaluations=Evaluations()), lambda _: {})  # type: ignore[arg-type]
+    guard = threading.Timer(60, worker.stop)
+    guard.start()
+    assert worker.run_until(idle_s=0.1) == 0
+    assert guard.is_alive()
+    guard.cancel()
 
 
 def test_a_refused_request_is_sent_again_when_the_service_accepts_it() -> None:
