@@ -70,20 +70,7 @@ def ready(cli: Cli) -> Cli:
 def test_a_replay_looks_a_name_up_in_the_given_data_directory(
     ready: Cli, stack: LocalService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = (
-        "run",
-        "sorting-network-8",
-        "-p",
-        "mutator",
-        "-b",
-        4,
-        "--lanes",
-        1,
-        "--name",
-        "to replay",
-        "--watch",
-        "--no-out",
-    )
+    options = ("-b", 4, "--lanes", 1, "--name", "to replay", "--watch", "--no-out")
     run = ready("run", "sorting-network-8", "-p", "mutator", *options)
     assert run.code in {ExitCode.OK, ExitCode.NOT_UNLOCKED}
     monkeypatch.delenv("SPECIATE_URL")
