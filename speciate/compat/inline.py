@@ -142,6 +142,9 @@ def _read(system: str, folder: Path, choice: Choice) -> Draft:
     if system == "speciate":
         return _read_own(folder, choice)
     draft = read_directory(system, folder, choice)
+    if system == "openevolve" and choice.config is None and (folder / CONFIG).is_file():
+        used = f"of {CONFIG}, its system_message, evaluator and feature_dimensions are used"
+        draft = replace(draft, remarks=(*draft.remarks, f"{used}; pass --config {folder / CONFIG} for the rest"))
     if draft.undeclared is Objectives.MEAN and choice.config is None and not (folder / CONFIG).exists():
         # Only who configures OpenEvolve expects its rule that the mean of all numbers counts.
         return replace(draft, undeclared=Objectives.SCORE)

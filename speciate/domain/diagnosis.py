@@ -17,6 +17,7 @@ MAX_DETAIL: Final = 4000
 
 REPEATED: Final = "repeated_answers"
 """Reason of a diagnosis: the policy gives answers that the run has already."""
+NO_TEXT: Final = "no_text"
 _PROTECTED: Final = "protected_region_changed"
 TRUNCATED: Final = frozenset({"truncated", "truncated_thinking"})
 """Reasons of answers that reached the limit of tokens."""
@@ -61,7 +62,7 @@ _SEED: Final = "the seed program could not be scored"
 _UNREADABLE: Final = "no answer of the policy could be read"
 _ANSWERS: Final = {
     REFUSED: "no prompt was accepted",
-    ONLY_REASONING: "no answer of the policy came as text",
+    **dict.fromkeys((ONLY_REASONING, NO_TEXT), "no answer of the policy came as text"),
     REPEATED: "the policy repeats its answers",
     _PROTECTED: "every answer of the policy changes protected text",
     **dict.fromkeys(TRUNCATED, "every answer of the policy is cut off at its limit of tokens"),
@@ -127,7 +128,7 @@ class Diagnosis(Value):
         """One line: what failed, how often, and the last line of the detail."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
-        if self.reason in {REFUSED, ONLY_REASONING, *TRUNCATED}:
+        if self.reason in {REFUSED, ONLY_REASONING, NO_TEXT, *TRUNCATED}:
             cause = f"{self.detail[:1000].rstrip('.')}. {self.remedy}"
         elif self.reason == REPEATED:
             cause = cause.removeprefix(f"{REPEATED}: ")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from importlib.util import find_spec
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from speciate.evolution.task import Evolution
 
 _MOST_OF_FRONT: Final = 100
+_FACTS: Final = "result.json"
+_HISTORY: Final = "history.jsonl"
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,20 +61,27 @@ class Result:
     def save(self, directory: Path | str) -> Path:
         """Write the best program, the front, the history and the facts, and return the path of the program.
 
+        What an earlier call wrote is overwritten.
+
         Raises:
-            ConflictError: The directory is not empty, or cannot be written.
+            ConflictError: The directory holds other files, or cannot be written.
         """
         files = dict(self.problem.files_in(self.best.program))
         for each in self.front if len(self.front) > 1 else ():
             files |= {f"front/{each.number}/{name}": text for name, text in self.problem.files_in(each.program).items()}
-        facts = {"best": self.best.number, "rewards": self.best.rewards, "seed": dict(self.seed)}
-        facts |= {"run": self.run.model_dump(mode="json")}
+        facts: dict[str, Any] = {"best": self.best.number, "rewards": self.best.rewards, "seed": dict(self.seed)}
+        facts |= {"run": self.run.model_dump(mode="json"), "files": [*files, _FACTS, _HISTORY]}
         rows = self.history
         if not isinstance(rows, list):  # pandas has NaN for what is missing
             rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        files["result.json"] = json.dumps(facts, indent=2, allow_nan=False) + "\n"
-        files["history.jsonl"] = "".join(json.dumps(row, default=str, allow_nan=False) + "\n" for row in rows)
-        return write(files, Path(directory))[0]
+        files[_FACTS] = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+        files[_HISTORY] = "".join(json.dumps(row, default=str, allow_nan=False) + "\n" for row in rows)
+        folder = Path(directory)
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            saved = {folder / name for name in json.loads((folder / _FACTS).read_text())["files"]}
+            if saved.issuperset(each for each in folder.rglob("*") if not each.is_dir()):
+                shutil.rmtree(folder)
+        return write(files, folder)[0]
 
     def __repr__(self) -> str:
         best = "nothing feasible" if self._best is None else ", ".join(map(str, self.run.best_rewards))
@@ -85,10 +96,15 @@ class Result:
 def result_of(evolution: Evolution) -> Result:
     run = evolution.run
     best = run.best()
-    front = [run.candidate(each.number) for each in run.front()[:_MOST_OF_FRONT]]
+    ranked = [*run.front()[:_MOST_OF_FRONT]]
+    # The run's own means: a candidate's are of the evaluations before the end.
+    rewards = {each.number: dict(each.rewards) for each in (*ranked, run.record.best) if each is not None}
+    front = [run.candidate(each.number).model_copy(update={"rewards": rewards[each.number]}) for each in ranked]
+    best = best and best.model_copy(update={"rewards": rewards[best.number]})
     rows = notebook.rows(run.candidates())
     history = notebook.frame(rows) if find_spec("pandas") else rows
     seed = dict(evolution.problem.seed)
     if not seed and run.record.evaluated:
         seed = run.candidate(1).rewards or {}
+    seed |= {each.objective: each.seed for each in run.record.best_rewards if each.seed is not None}
     return Result(run.record, evolution.problem.problem, seed, front, history, best)

@@ -70,9 +70,12 @@ def _parsed(text: str) -> object:
 def _read(event: Mapping[str, Any], output: AgentOutput) -> None:
     match event:
         case {"type": "result"}:  # Claude Code: all of its requests together, after a stream of messages
-            said = str(event.get("result") or "")
-            output.text, output.error = said, (said or str(event.get("subtype"))) if event.get("is_error") else ""
-            output.count(read_usage(event.get("usage"), _NO_CEILING))
+            said, subtype, usage = str(event.get("result") or ""), str(event.get("subtype")), event.get("usage")
+            failed = event.get("is_error") or subtype.startswith("error")  # such as error_max_turns
+            output.text, output.error = said, (said or subtype) if failed else ""
+            output.count(read_usage(usage, _NO_CEILING))
+            if failed and isinstance(usage, dict) and usage.get("input_tokens") == usage.get("output_tokens") == 0:
+                output.prompt, output.completion = output.prompt or 0, output.completion or 0
             output.charge(event.get("total_cost_usd"))
         case {"stats": {"models": dict(models)}}:  # Gemini
             output.text, output.error = str(event.get("response") or ""), _message(event.get("error"))

@@ -77,6 +77,7 @@ _REASONING_REMEDY: Final = (
     "Start the endpoint without a reasoning parser (llama.cpp: --reasoning-format none; vLLM: without"
     " --reasoning-parser), or have the model think less."
 )
+_NO_TEXT_REMEDY: Final = "Check the model and its chat template, or raise its limit of tokens."
 _UNDONE: Final = "Changes outside of the EVOLVE-BLOCKs were undone, and new imports and helpers moved into them:"
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
@@ -108,6 +109,8 @@ def parse_completion(
         sent = f"the endpoint sent its whole answer as reasoning_content ({len(text)} characters)."
         return [Answer("", rejected(Reason.ONLY_REASONING, f"{sent}\n{_REASONING_REMEDY}"))]
     cut = finish_reason == _CUT
+    if not cut and not text.strip():
+        return [Answer("", rejected(Reason.NO_TEXT, f"the endpoint sent an empty text.\n{_NO_TEXT_REMEDY}"))]
     text = with_opening(text, problem, policy, parent)
     if cut and _ends_in_reasoning(text):
         detail = f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning"

@@ -19,6 +19,8 @@ class Reason(StrEnum):
     """The endpoint, its filter or the model refused the prompt."""
     ONLY_REASONING = "only_reasoning"
     """The endpoint sent reasoning and no answer, although the completion is complete."""
+    NO_TEXT = "no_text"
+    """The completion is empty, although it is complete."""
     NO_CODE_BLOCK = "no_code_block"
     """The completion has no program: no fenced block, no diff, and it is not a program itself."""
     NO_ANSWER = "no_answer"

@@ -59,6 +59,13 @@ _REMEDIES: Final = (
     (re.compile(r"can't start new thread"), _THREAD_ADVICE),
     (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK_ADVICE),
     (
+        re.compile(r"No such file or directory: '([\w+-]{1,60})'"),
+        (
+            "{0} is neither a file of the problem nor a program that the sandbox sees: it sees those of the system's"
+            " folders, and of the folders in SPECIATE_TOOLCHAINS."
+        ),
+    ),
+    (
         re.compile(
             r"No such file or directory: '?(?:/[^'\n]{0,200}?/speciate-files-[^/'\n]+/[^/'\n]+/data/|/tmp/data/|\./)?"
             r"([^'\n]{1,200})"

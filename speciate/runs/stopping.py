@@ -51,6 +51,7 @@ UNREADABLE_LATER: Final = 160
 SAYING_WHY: Final = {
     Reason.REFUSED: {Reason.REFUSED},
     Reason.ONLY_REASONING: {Reason.ONLY_REASONING},
+    Reason.NO_TEXT: {Reason.NO_TEXT},
     Reason.TRUNCATED: TRUNCATED,
 }
 """Reasons that say what to do, by the name under which they are counted."""

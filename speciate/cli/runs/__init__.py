@@ -15,7 +15,8 @@ from speciate.cli.export import replaced_file
 from speciate.cli.runs import propose
 from speciate.cli.runs.replay import replay_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.capabilities import CALLABLE
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.visibility import Visibility, VisibilityChange
 
 if TYPE_CHECKING:
@@ -181,6 +182,11 @@ def resume(run_id: RunId) -> None:
     """Resume a paused run. Without a service, the command executes it and watches it as ``watch`` does."""
     service = client()
     run = service.runs.get(run_id)
+    if service.in_process and any(each.startswith(CALLABLE) for each in run.problem().definition.capabilities):
+        raise ConflictError(
+            f"a function of a Python script scores the candidates of run {run.id}.",
+            remedy="Run the script again: the same call of speciate.evolve continues the run.",
+        )
     record = run.resume()
     if service.in_process:
         from speciate.cli.runs.watch import watch_run

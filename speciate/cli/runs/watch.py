@@ -169,7 +169,9 @@ def _print_outcome(record: RunRecord) -> None:
     if record.estimate is not None:
         output.print_estimate(record.estimate, record.actual)
     if record.state is RunState.PAUSED:
-        output.print_line(f"Resume it with: {output.invocation.get()} runs resume {record.id}")
+        spent = record.share_spent >= 1
+        advice = f"Resume it with: {output.invocation.get()} runs resume {record.id}"
+        output.print_line("Its budget is spent: start a new run." if spent else advice)
 
 
 class RunView:

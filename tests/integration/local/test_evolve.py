@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import speciate
 from speciate.domain.errors import ConflictError, InvalidInputError
-from speciate.evolution.functions import LoadedCandidate
+from speciate.evolution.functions import LoadedCandidate, ScoreFunction
 from speciate.local.engine import local_client
 from speciate.problems.loader import known_problems
 from speciate.settings import load_settings
@@ -124,6 +125,12 @@ def test_a_call_returns_programs_rewards_and_history(data_dir: Path, task: Path,
     assert path.read_text() == result.best.program
     assert "NaN" not in (tmp_path / "saved" / "history.jsonl").read_text()
     assert len((tmp_path / "saved" / "history.jsonl").read_text().splitlines()) == 20
+    again = speciate.evolve(task, evaluations=3, data_dir=data_dir, progress=False)
+    assert again.save(tmp_path / "saved").read_text() == again.best.program
+    assert len((tmp_path / "saved" / "history.jsonl").read_text().splitlines()) == 3
+    (tmp_path / "saved" / "mine.txt").write_text("")
+    with pytest.raises(ConflictError, match="not empty"):
+        again.save(tmp_path / "saved")
     assert "combined_score" in result._repr_html_()
     assert repr(result.run) == f"<run {result.run.id}, completed, 20 evaluations>"
     assert repr(result.front[0]) == f"<candidate {result.best.number}: {result.best.rewards}>"
@@ -145,6 +152,51 @@ def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) ->
     assert result.best.rewards["loss"] <= 6.6
     assert {row["tier"] for row in result.history.to_dict("records")} == {"attested"}
     assert "lease-keeper" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_noisy_function_has_one_number_everywhere_and_another_one_begins_a_new_run(
+    data_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+
+    def search(scale: float, evaluations: int = 12) -> speciate.Result:
+        def score(candidate: LoadedCandidate) -> float:
+            return float(candidate.call("solve") + scale * rng.random())
+
+        return speciate.evolve(PROGRAM, score, seed=9, evaluations=evaluations, data_dir=data_dir)
+
+    result = search(0.5)
+    (shown,) = result.run.best_rewards
+    assert result.best.rewards == result.front[0].rewards == {"score": shown.value}
+    assert result.seed == {"score": shown.seed}
+    assert f"run {result.run.id}" in capfd.readouterr().err
+
+
+def test_a_paused_run_of_a_function_says_that_it_continues(data_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    interrupts = [KeyboardInterrupt]
+
+    def search(goal: float) -> speciate.Result:
+        def score(candidate: LoadedCandidate) -> float:
+            return -abs(goal - candidate.call("solve"))
+
+        return speciate.evolve(PROGRAM, score, seed=8, evaluations=30, data_dir=data_dir)
+
+    def interrupted(*_: object) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScoreFunction, "check", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search(0.7)
+    other, same = search(0.8), search(0.7)
+    notes = capfd.readouterr().err
+    assert notes.count("Continues the paused run") == 1
+    assert f"Continues the paused run {same.run.id}; new=True starts anew." in notes
+    assert other.run.id != same.run.id
+    process = command(data_dir, data_dir, "resume", same.run.id, verb="runs")
+    _, notes = process.communicate(timeout=120)
+    assert "the same call of speciate.evolve" in notes
 
 
 def test_a_call_with_the_inputs_of_a_run_in_progress_names_it(data_dir: Path) -> None:

@@ -358,6 +358,14 @@ RESUME = f"Resume it with: speciate runs resume {RUN}"
             ],
         ),
         (
+            {"state": "paused", "reason": "x", "spent": run_json()["spent"] | {"evaluations": 10_000}},
+            [
+                "paused: x",
+                "Its budget is spent: start a new run.",
+                f"run {RUN} has no feasible candidate: none of its 40 candidates has rewards. {LISTED}",
+            ],
+        ),
+        (
             {"state": "paused", "reason": REFUSAL.summary, "diagnosis": REFUSAL.model_dump(mode="json")},
             [
                 "paused: no prompt was accepted (6 in a row)",

@@ -212,6 +212,15 @@ GEMINI = {
 }
 
 
+@pytest.mark.parametrize("failed", [{"subtype": "error_max_turns"}, {"subtype": "success", "is_error": True}])
+@pytest.mark.parametrize("result", [{}, {"result": "Bad request"}])
+def test_what_stopped_claude_is_said_and_zeros_are_no_estimate(failed: dict[str, Any], result: dict[str, Any]) -> None:
+    printed = {"type": "result", "usage": {"input_tokens": 0, "output_tokens": 0}, **failed, **result}
+    answer = answered(f"print({json.dumps(printed)!r})")
+    assert answer.completions[0].text.startswith(result.get("result", failed["subtype"]))
+    assert (answer.tokens, answer.estimated_tokens) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("printed", "cost"),
     [

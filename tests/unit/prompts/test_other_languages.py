@@ -91,7 +91,7 @@ def test_a_program_in_json_and_one_that_quotes_edits(problem):
 def test_a_completion_without_a_block_is_no_answer(problem):
     (answer,) = parse_completion("   ", problem=problem, policy=POLICY, parent=None)
     assert answer.failure is not None
-    assert answer.failure.reason == "no_answer"
+    assert answer.failure.reason == "no_text"
 
 
 def test_examples_use_the_exchange_format(problem):

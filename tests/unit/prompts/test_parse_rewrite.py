@@ -100,7 +100,7 @@ def test_the_entry_point_decides_between_blocks(problem: MakeProblem, policy: Ma
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", Reason.NO_CODE_BLOCK),
+        ("", Reason.NO_TEXT),
         ("Sorry, I cannot.", Reason.NO_CODE_BLOCK),
         ("Sorry", Reason.NO_CODE_BLOCK),
         ("```python\n```", Reason.NO_CODE_BLOCK),
@@ -347,7 +347,7 @@ def test_data_is_unchanged(data_problem: Problem, policy: MakePolicy) -> None:
     assert read("<answer_1>A</answer_1> <answer_2>B</answer_2>", 2) == ["A", "B"]
     assert read("A\n---\nB\n---\nC", 2) == ["A", "B"]
     assert read("A\n---\nA", 2) == ["A", "duplicate_in_rollout"]
-    assert read("  \n") == ["no_answer"]
+    assert read("  \n") == ["no_text"]
     assert read("a\x00b") == ["unstorable_text"]
 
 

@@ -241,6 +241,15 @@ def test_the_alarm_names_the_most_frequent_cause() -> None:
     assert str(change.progress.alarm).endswith("most often because they crashed")
 
 
+def test_empty_answers_pause_a_run_after_a_few() -> None:
+    s = session(toy_spec(80, batch=2), completions=["", " \n"])
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    diagnosis = Diagnosis.model_validate(progress.diagnosis)
+    assert (diagnosis.reason, diagnosis.failures, progress.evaluations) == ("no_text", 6, 7)
+    assert "no answer of the policy came as text (6 in a row): the endpoint sent an empty text." in diagnosis.summary
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_run_without_a_readable_answer_pauses(lanes: int) -> None:
     s = session(toy_spec(2000, batch=16, lanes=lanes), completions=["I would rather not."])

@@ -32,6 +32,7 @@ ModuleNotFoundError: No module named 'jax'
         ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
         ("urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>", "URLError", "no network"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'wanted.csv'", "wanted.csv", "Put wanted.csv"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'Rscript'", "Rscript", "nor a program that the"),
         ("my.module.StrangeException: what", "StrangeException", "Correct the evaluator"),
     ],
 )
