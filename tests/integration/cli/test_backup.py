@@ -167,7 +167,7 @@ def test_documented_docker_compose_commands_use_the_same_file(
     assert settings.database_url is not None
     text = (Path(__file__).parents[3] / "docs" / "howto" / "operate.md").read_text()
     commands = re.findall(r"docker compose exec -T postgres (.+?)\)?$", text, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["pg_dump", "psql", "pg_restore"]
+    assert [command.split()[0] for command in commands] == ["pg_dump", "pg_restore", "psql", "pg_restore"]
     monkeypatch.setenv("PATH", f"{find_client('psql', 15).parent}:{os.environ['PATH']}")
 
     def compose(url: str, command: str) -> None:
