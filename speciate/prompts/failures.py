@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from speciate.domain.candidate import EVALUATOR_PREFIX, NOT_THE_PROGRAMS_FAULT, Failure
+from speciate.domain.candidate import EVALUATOR_PREFIX, NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.prompts.evolve_blocks import blocks_or_none
@@ -88,6 +88,14 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
                 named = "your block" if len(blocks) == 1 else f"block {number}"
                 return Cause(message, f"line {line - block.start} of {named}", frame[3].strip())
     return Cause(message, "a line of the fixed text" if blocks else f"line {int(own[-1][2])}", own[-1][3].strip())
+
+
+def note_text(text: str, problem: Problem, program: str) -> str:
+    """Return a note of an evaluator; of one that is a traceback, the message and its place in the program."""
+    if not text.startswith("Traceback (most recent call last):"):
+        return text
+    cause = cause_of(Failure(FailureKind.CRASHED, "raised", text), problem, program)
+    return "\n".join(filter(None, (cause.message, cause.place)))
 
 
 def is_of_program(failure: Failure) -> bool:

@@ -17,7 +17,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, lines_of, with_contents
-from speciate.prompts.failures import cause_of
+from speciate.prompts.failures import cause_of, note_text
 from speciate.prompts.text import bounded, fenced, printable
 
 MAX_ARTIFACT_CHARS: Final = 2000
@@ -81,6 +81,14 @@ def rewards_text(problem: Problem, member: Individual) -> str:
     return ", ".join(texts)
 
 
+def summary_text(problem: Problem, member: Individual) -> str:
+    """Return the rewards of a program, its processor time and what the next target lacks; empty if it failed."""
+    if member.rewards is None:
+        return ""
+    lacking = missing_text(problem, member, all_states=False)
+    return f"{rewards_text(problem, member)}{used_text(problem, member.cpu_s)}{lacking and f'. {lacking}'}"
+
+
 def value_text(problem: Problem, member: Individual, objective: Objective, value: float) -> str:
     """Return a reward with as many digits as tell the targets of its objective apart, and two more."""
     if objective.name in member.unmeasured:
@@ -91,15 +99,16 @@ def value_text(problem: Problem, member: Individual, objective: Objective, value
     return short_number(value, max(_LEAST_DIGITS, *digits, 0))
 
 
-def missing_text(problem: Problem, member: Individual) -> str:
-    """Return the targets met, refuted and unmet, unlock target first, with what the first unmet one lacks."""
+def missing_text(problem: Problem, member: Individual, *, all_states: bool = True) -> str:
+    """Return the targets met and refuted, in ``all_states``, and those unmet, the unlock first, with what it lacks."""
     rewards, secret = member.rewards or (), secret_objectives(problem)
     met, refuted, unmet = _targets_by_state(problem, member)
     names = [target.name for target in problem.targets]
-    lines = [f"Meets: {_listed([names[i] for i in met])}."] if met else []
+    lines = [f"Meets: {_listed([names[i] for i in met])}."] if met and all_states else []
     lines += [
         f"Does not meet {names[i]} reliably: {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
         for i in refuted
+        if all_states
     ]
     for first in unmet[:1]:
         lacking = (*problem.ranking.missing(first, rewards), *problem.ranking.violations(rewards))
@@ -178,7 +187,7 @@ def artifact_texts(problem: Problem, member: Individual) -> tuple[str, ...]:
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):
         if text.strip() and left > 0 and not (name == OUTPUT and problem.carry is not None):
-            excerpt = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
+            excerpt = bounded(printable(note_text(text, problem, member.program)), min(left, MAX_ARTIFACT_CHARS))
             left -= len(excerpt)
             parts.append(f"{_label(name)}:\n{fenced(excerpt)}")
     return tuple(parts)

@@ -376,9 +376,7 @@ def next_step(
     parents = f"with parents [{result.number}]"
     unlocked, _ = problem.ranking.standing(confirmed)
     unconfirmed = ", ".join(target.name for i, target in enumerate(problem.targets) if not confirmed >> i & 1)
-    status = (
-        f"The problem is unlocked; not confirmed yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
-    )
+    status = f"The problem is unlocked; not met yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
     steps = (
         (state.ended, f"The run has ended ({reason}): report its best candidate."),
         (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),

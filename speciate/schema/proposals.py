@@ -145,6 +145,8 @@ class ProposalRecord(Record):
     """Rewards by objective in the author's units, until the run ends without held-out ones and those that only hidden
     cases count towards; None if it failed.
     """
+    summary: str = ""
+    """Its rewards, processor time, and what the next target lacks, as prompts show them; empty if it failed."""
     scalar: float | None = None
     """Declared weighted sum of the normalized rewards; None without declared weights."""
     targets: tuple[str, ...] = ()

@@ -122,16 +122,20 @@ def _print(file: str, receipt: ProposalReceipt, record: ProposalRecord | None) -
     if record is None:
         output.print_line(f"{file}  refused: {receipt.reason}")
         return
-    result = output.format_rewards(record.rewards) if record.rewards else ""
+    result = record.summary
     if record.failure is not None:
         result = f"{record.failure.value}: {record.failure_detail or record.failure_reason}"
     marks = [
-        *(f"meets {name}" + ("" if name in record.confirmed else " (unconfirmed)") for name in record.targets),
+        *(f"meets {name}{_confirmation(record, name)}" for name in record.targets),
         *(f"target {name}: {measured}" for name, measured in record.refuted.items()),
         *([f"duplicate of {record.duplicate_of}"] if record.duplicate_of else []),
         *(["best of the run"] if record.best else ["in the archive"] if record.elite else []),
     ]
     output.print_line(f"{file}  candidate {record.number}  {'  '.join([result or record.state.value, *marks])}")
     output.print_note(record.next)
-    if not record.best and not record.elite:
-        output.print_sections((name, text) for name, text in record.feedback.items() if text.strip())
+    output.print_sections((name, text) for name, text in record.feedback.items() if text.strip())
+
+
+def _confirmation(record: ProposalRecord, name: str) -> str:
+    first = record.confirmed_by.get(name)
+    return f" (confirmed by {first})" if first else "" if name in record.confirmed else " (unconfirmed)"

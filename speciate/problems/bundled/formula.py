@@ -25,7 +25,7 @@ def evaluate(candidate, context):
         truth = regions[name]["outputs"]
         rewards[f"digits_{name}"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)
         if reply.failure:
-            context.note(name, f"failed: {reply.failure.reason}")
+            context.note(name, reply.failure.detail or f"failed: {reply.failure.reason}")
     inputs, truth = points_elsewhere(candidate.source, context.files["law.py"])
     reply = candidate.call("predict", inputs)
     rewards["digits_elsewhere"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)

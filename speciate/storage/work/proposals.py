@@ -18,7 +18,8 @@ from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
-from speciate.prompts.failures import cause_of
+from speciate.prompts.failures import cause_of, note_text
+from speciate.prompts.render import summary_text
 from speciate.runs import ledger, stopping
 from speciate.runs.external_proposals import (
     ReadProposal,
@@ -244,6 +245,7 @@ class Proposals(ScopedStore):
             record = ProposalRecord(number=number, state=state, ahead=row.ahead or 0)
         else:
             candidate, claims = self.queries.candidate(row.candidate_id), row.confirmed or {}
+            problem, member = context.problem, self.work.members(run_id, [number])[number]
             best = None if row.best_number is None else (row.best_number, row.best, row.best_targets)
             standing = standing_text(context.problem, candidate, best)
             if not ended:
@@ -258,7 +260,10 @@ class Proposals(ScopedStore):
                 confirming=() if ended else tuple(row.confirming),
                 confirmed=tuple(sorted(name for name, first in claims.items() if first == number)),
                 confirmed_by={name: claims[name] for name in candidate.targets if claims.get(name, number) != number},
-                feedback={name: text for name, text in candidate.artifacts.items() if name != OUTPUT},
+                summary=summary_text(problem, member),
+                feedback={
+                    n: note_text(t, problem, member.program) for n, t in candidate.artifacts.items() if n != OUTPUT
+                },
                 elite=row.elite,
                 best=row.best_number == number,
                 standing=standing,

@@ -12,6 +12,7 @@ from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.candidate import FailureKind
 from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled, load_problem
+from speciate.prompts.failures import note_text
 
 Score = Callable[[Problem, str], dict[str, float]]
 
@@ -175,6 +176,15 @@ def test_a_region_in_which_the_formula_fails_does_not_spoil_the_others(score: Sc
     rewards = score(problem_of("planck-radiation"), PLANCK.format("(math.expm1(w / t) if w > t / 4 else 0)"))
     assert rewards["digits_low"] == -6
     assert rewards["digits_high"] > 11
+
+
+def test_the_note_on_a_region_that_fails_has_the_traceback(strongest: SandboxEvaluator) -> None:
+    problem = problem_of("planck-radiation")
+    program = PLANCK.format("(math.expm1(w / t) if w > t / 4 else 0)")
+    (evaluation,) = strongest.evaluate(problem, [program], seeds=[0])
+    assert evaluation.artifacts["low"].startswith("Traceback (most recent call last):")
+    told = note_text(evaluation.artifacts["low"], problem, program)
+    assert told.startswith("ZeroDivisionError: float division by zero\nat line 3: return [")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -14,6 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.render import summary_text
 from speciate.prompts.state import UNKNOWN, Attempt, SearchState
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
@@ -406,3 +407,33 @@ def test_a_program_that_was_too_slow_is_to_become_cheaper_and_outsiders_see_the_
     assert "calls = 3 (used 1.25 of 2 s)\n" in ask((used,), by=external).user
     assert "(used" not in ask((used,)).user  # a replay would differ
     assert "(used" not in ask((replace(PARENT, cpu_s=0.125),), by=external).user
+
+
+def test_a_note_that_is_a_traceback_gives_the_message_and_its_place_in_the_block(
+    ask: Ask, problem: Callable[..., Problem]
+) -> None:
+    program = "import math\n# EVOLVE-BLOCK-START\nx = 1\nterms = 40 // 0\n# EVOLVE-BLOCK-END\n"
+    trace = (
+        'Traceback (most recent call last):\n  File "candidate.py", line 4, in <module>\n    terms = 40 // 0\n'
+        "            ~~~^^~~\nZeroDivisionError: integer division or modulo by zero\n"
+    )
+    noted = Individual(2, program, (1.0, 0.0, 1.0), artifacts={"low": trace, "stderr": f"1\n{trace}"})
+    user = ask((noted,), (), of=problem(seed_program=program)).user
+    told = "ZeroDivisionError: integer division or modulo by zero\nat line 2 of your block: terms = 40 // 0\n"
+    assert f"low:\n```\n{told}```" in user
+    assert f"stderr:\n```\n1\n{trace}" in user  # an output stays as it is
+
+
+def test_a_summary_has_the_digits_of_the_prompt_violations_and_hidden_conditions(
+    problem: Callable[..., Problem],
+) -> None:
+    assert summary_text(problem(), replace(PARENT, cpu_s=1.5)) == (
+        "sum_of_radii = 2.5, overlap = 0.5 (VIOLATED: must be <= 0), calls = 3 (used 1.5 of 2 s)."
+        " Does not meet: record (missing: sum_of_radii >= 2.635; overlap <= 0), good."
+    )
+    held = problem(
+        objectives=[{"name": "open"}, {"name": "held_out_open", "role": "record"}],
+        targets=[{"name": "t", "rule": "open >= 0.12345 and held_out_open >= 0.5", "unlock": True}],
+    )
+    told = "open = 0.1234567. Does not meet: t (missing: what is measured on data that is not shown)."
+    assert summary_text(held, Individual(1, "x = 1", (0.12345671234, 0.25))) == told
