@@ -27,7 +27,7 @@ from typing import Final
 
 from speciate.domain.candidate import Failure
 from speciate.domain.files import heading_in
-from speciate.prompts.evolve_blocks import blocks_or_none
+from speciate.prompts.evolve_blocks import blocks_or_none, place_in
 from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.rejection import Reason, rejected
 
@@ -148,13 +148,13 @@ def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
         changes = match(lines, edit)
         places = _allowed(text, [change.start for change in changes], len(edit.search))
         if len(places) > 1:
-            numbers = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
-            wrong = f"block {number}: SEARCH fits at lines {numbers}: quote more lines around it"
+            numbers = " and ".join(_line(text, place) for place in places[:_MAX_PLACES])
+            wrong = f"block {number}: SEARCH fits at {numbers}: quote more lines around it"
             return rejected(Reason.DIFF_AMBIGUOUS, wrong)
         if places:
             change = next(change for change in changes if change.start == places[0])
             return "\n".join([*lines[: change.start], *change.lines, *lines[change.end :]])
-    return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _explain(lines, _without_blank_ends(edit.search), number))
+    return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _explain(text, _without_blank_ends(edit.search), number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +293,21 @@ def _without_blank_ends(lines: Sequence[str]) -> list[str]:
     return list(lines[full[0] : full[-1] + 1]) if full else []
 
 
-def _explain(lines: Sequence[str], search: Sequence[str], number: int) -> str:
+def _line(text: str, i: int) -> str:
+    """Return the name of a line by its position, from 0, as a prompt shows it."""
+    blocks = blocks_or_none(text)
+    return (place_in(blocks, i + 1, "the block") or "a line of the fixed text") if blocks else f"line {i + 1}"
+
+
+def _explain(text: str, search: Sequence[str], number: int) -> str:
     """Return why SEARCH is not in the program: the first line that differs, or the lines closest to its first one."""
+    lines = text.split("\n")
     own = [line.strip() for line in lines]
     if any(_ELIDED.fullmatch(line) for line in {line.strip() for line in search}.difference(own)):
         return f"block {number}: SEARCH leaves lines out with `...`: quote every line, or write several blocks"
     starts = [i for i, line in enumerate(own) if line == search[0].strip()][:_MAX_PLACES]
     if not starts:
-        return _closest(own, search[0].strip(), number)
+        return _closest(text, own, search[0].strip(), number)
     equal, start = max((_equal(own[start : start + len(search)], search), -start) for start in starts)
     start = -start
     head = f"block {number}: SEARCH is not in the program."
@@ -308,13 +315,13 @@ def _explain(lines: Sequence[str], search: Sequence[str], number: int) -> str:
         line = own[start + equal][:_COMPARED_CHARS] if start + equal < len(own) else "the end of the program"
         differs = search[equal].strip()[:_COMPARED_CHARS]
         return (
-            f"{head} It fits from line {start + 1} on, but its line {equal + 1} is: {differs}"
-            f"\nLine {start + equal + 1} of the program is: {line}"
+            f"{head} It fits from {_line(text, start)} on, but its line {equal + 1} is: {differs}"
+            f"\nThe true line is: {line}"
         )
     at = next((i for i, line in enumerate(search) if line.strip() and _margin(line) != _margin(lines[start + i])), 0)
     return (
-        f"{head} Only the indentation differs, first in line {at + 1} of SEARCH: {_margin(search[at])!r} where line"
-        f" {start + at + 1} of the program has {_margin(lines[start + at])!r}"
+        f"{head} Only the indentation differs, first in line {at + 1} of SEARCH: {_margin(search[at])!r} where"
+        f" {_line(text, start + at)} has {_margin(lines[start + at])!r}"
     )
 
 
@@ -323,15 +330,16 @@ def _equal(own: Sequence[str], search: Sequence[str]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), pairs))
 
 
-def _closest(own: Sequence[str], searched: str, number: int) -> str:
+def _closest(text: str, own: Sequence[str], searched: str, number: int) -> str:
     searched = searched[:_COMPARED_CHARS]
     stripped = [line[:_COMPARED_CHARS] for line in own[:_COMPARED_LINES]]
     parts = [i for i, line in enumerate(stripped) if len(searched) > 2 and searched in line]
     if parts:
-        return f"block {number}: SEARCH begins with a part of line {parts[0] + 1}: quote whole lines: {searched}"
+        whole = f"quote the whole line: {stripped[parts[0]]}"
+        return f"block {number}: SEARCH begins with a part of {_line(text, parts[0])}: {whole}"
     close = difflib.get_close_matches(searched, [line for line in stripped if line], n=3, cutoff=0.5)
     if not close:
         return f"block {number}: no line of the program is like the first line of SEARCH: {searched}"
-    quoted = "\n".join(f"  line {stripped.index(line) + 1}: {line}" for line in dict.fromkeys(close))
+    quoted = "\n".join(f"  {_line(text, stripped.index(line))}: {line}" for line in dict.fromkeys(close))
     head = f"block {number}: SEARCH is not in the program. Its first line is: {searched}"
     return f"{head}\nThe closest lines are:\n{quoted}"

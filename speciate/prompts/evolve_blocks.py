@@ -100,6 +100,14 @@ def contents_of(text: str, blocks: Sequence[Block]) -> list[str]:
     return ["".join(lines[block.start : block.end - 1]) for block in blocks]
 
 
+def place_in(blocks: Sequence[Block], line: int, named: str = "your block") -> str:
+    """Return the place of a line, from 1, within the regions, such as "line 2 of your block"; empty outside of them."""
+    for number, block in enumerate(blocks, 1):
+        if block.start < line < block.end:
+            return f"line {line - block.start} of {named if len(blocks) == 1 else f'block {number}'}"
+    return ""
+
+
 def has_numbers(text: str) -> bool:
     """Return True if the regions (or a text without regions) hold a number, in comments and strings, too."""
     blocks = blocks_or_none(text)

@@ -12,7 +12,8 @@ from typing import Final
 from speciate.domain.candidate import EVALUATOR_PREFIX, NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
-from speciate.prompts.evolve_blocks import blocks_or_none
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, place_in
+from speciate.prompts.python_source import defined_names
 from speciate.prompts.text import bounded, fenced, printable
 
 SHOWN: Final = 4
@@ -26,6 +27,7 @@ _FRAME: Final = re.compile(
 )
 _ERROR: Final = re.compile(r"(?i)(?:error|exception)\b")
 _EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,4}([A-Za-z_]\w{0,60})(?::|$)", re.ASCII | re.MULTILINE)
+_UNDEFINED: Final = re.compile(r"NameError: name '(\w+)' is not defined")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LIBRARY: Final = re.compile(r"^<|/lib(?:64)?/python|-packages/")
@@ -83,11 +85,15 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
         return Cause(message)
     blocks = () if problem.many_files else blocks_or_none(program)
     for frame in reversed(own):
-        for number, block in enumerate(blocks, 1):
-            if block.start < (line := int(frame[2])) < block.end:
-                named = "your block" if len(blocks) == 1 else f"block {number}"
-                return Cause(message, f"line {line - block.start} of {named}", frame[3].strip())
-    return Cause(message, "a line of the fixed text" if blocks else f"line {int(own[-1][2])}", own[-1][3].strip())
+        if blocks and (place := place_in(blocks, int(frame[2]))):
+            return Cause(message, place, frame[3].strip())
+    where = "a line of the fixed text" if blocks else f"line {int(own[-1][2])}"
+    seed = problem.seed_program
+    if (lacking := _UNDEFINED.match(message)) and lacking[1] in defined_names(
+        "".join(contents_of(seed, blocks_or_none(seed)))
+    ):
+        where = f"the fixed text, which calls {lacking[1]}(…): your block must define it"
+    return Cause(message, where, own[-1][3].strip())
 
 
 def note_text(text: str, problem: Problem, program: str) -> str:

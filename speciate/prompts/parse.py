@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -79,6 +80,8 @@ _REASONING_REMEDY: Final = (
 )
 _NO_TEXT_REMEDY: Final = "Check the model and its chat template, or raise its limit of tokens."
 _UNDONE: Final = "Changes outside of the EVOLVE-BLOCKs were undone, and new imports and helpers moved into them:"
+SEVERAL: Final = "Your answer held"
+"""Begin of the note on several blocks that define the same."""
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
 
@@ -121,8 +124,10 @@ def parse_completion(
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
-    raw = raw or [_nothing_read(body, problem)]
+    raw = raw or [_nothing_read(body, problem, policy)]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
+    if limit == 1 and (note := _second_definition(body, base, problem, answers[0].program)):
+        answers = [replace(answers[0], note=" ".join(filter(None, (note, answers[0].note))))]
     if policy.prompt_style is PromptStyle.SCAFFOLDED:  # the sampler may have ended any of them at its limit
         pairs = zip(raw, answers, strict=False)
         answers = [_shortened(one, answer, base, problem) for one, answer in pairs]
@@ -131,13 +136,32 @@ def parse_completion(
     return _reject_duplicates(answers, problem)
 
 
-def _nothing_read(text: str, problem: Problem) -> Failure:
+def _second_definition(text: str, base: str | None, problem: Problem, program: str) -> str:
+    """Return that several blocks of an answer define what is wanted, and which was used; empty if one does."""
+    if not problem.is_python or problem.many_files or MARK.search(text):
+        return ""
+    texts = [block.text for block in filled_blocks(text) if block.text.strip() not in (base or "")]
+    names, last = _wanted(base, problem).names, "one"
+    counts = Counter(name for each in texts for name in sorted(names & defined_names(each)))
+    name, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if count > 1 and texts[-1].strip() in program:
+        last = "the last"
+    return f"{SEVERAL} {count} blocks that define {name}; {last} was used." if count > 1 else ""
+
+
+def _form(problem: Problem, policy: Policy) -> str:
+    """Return the form of an answer that the prompt asks for."""
+    if policy.edit_format is EditFormat.DIFF:
+        return "answer with SEARCH/REPLACE blocks"
+    return f"answer with the whole {'block' if blocks_or_none(problem.seed_program) else 'program'} in one code fence"
+
+
+def _nothing_read(text: str, problem: Problem, policy: Policy) -> Failure:
     if (tool := calls_tool(text)) is not None:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
     if problem.kind is not ProblemKind.DATA and is_unified_diff(text):
-        detail = "a unified diff cannot be applied: answer with SEARCH/REPLACE blocks or with the whole program"
-        return rejected(Reason.DIFF_MALFORMED, detail)
+        return rejected(Reason.DIFF_MALFORMED, f"a unified diff cannot be applied: {_form(problem, policy)}")
     if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
         return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
     fence = "no code fence" if problem.kind is not ProblemKind.DATA and not filled_blocks(text) else "nothing to read"
@@ -255,7 +279,11 @@ def _from_diffs(text: str, base: str | None, problem: Problem, policy: Policy) -
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
     apply = tolerating_fences(apply_to_files if problem.many_files else apply_edit)
-    return [apply_edits(base or "", edits, apply) for edits in groups]
+    applied = [apply_edits(base or "", edits, apply) for edits in groups]
+    if policy.edit_format is EditFormat.DIFF:
+        return applied
+    advice = f"\nOr {_form(problem, policy)}, as asked."
+    return [replace(one, detail=one.detail + advice) if isinstance(one, Failure) else one for one in applied]
 
 
 def _texts(text: str, count: int, language: Language | None) -> list[str | Failure]:

@@ -22,6 +22,8 @@ from speciate.prompts.evolve_blocks import (
 from speciate.prompts.python_source import BUILTINS, bound_by, defined_names, is_text, names_of, read_python
 from speciate.prompts.rejection import Reason, rejected
 
+_NAMED_LINES: Final = 5
+_MOVED: Final = "lines were added, moved or repeated, or the markers are missing"
 _WORD: Final = re.compile(r"\w+")
 _INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
 """Lines of languages other than Python that may stand within a region as well as before it."""
@@ -66,12 +68,12 @@ def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failu
         contents = contents or _inside_alone(base, blocks, plain)
     difference = _difference(base, blocks, child)
     if contents is None:
-        return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
+        return rejected(Reason.PROTECTED_REGION_CHANGED, f"outside of the EVOLVE-BLOCKs: {difference or _MOVED}")
     restored = with_contents(base, blocks, contents)
     if len(blocks_or_none(restored)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
     if alone and not equal and restored == base:
-        return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
+        return rejected(Reason.PROTECTED_REGION_CHANGED, f"outside of the EVOLVE-BLOCKs: {difference or _MOVED}")
     return Kept(restored, "" if equal else difference)
 
 
@@ -273,14 +275,31 @@ def _text(lines: Sequence[str]) -> str:
 
 
 def _difference(base: str, blocks: Sequence[Block], child: str) -> str:
-    have = {line.strip() for line in child.splitlines()}
-    for piece in outside_of(base, blocks):
-        for line in piece.splitlines():
-            if line.strip() and line.strip() not in have:
-                return f"this line outside of the EVOLVE-BLOCKs is missing or changed: {line.strip()}"
-    own, old = blocks_or_none(child), set(map(str.strip, base.splitlines()))
-    added = (line.strip() for piece in outside_of(child, own) for line in piece.splitlines()) if own else iter(())
-    new = next((line for line in added if line and line not in old), None)
-    if new is not None:
-        return f"this line was added outside of the EVOLVE-BLOCKs: {new}"
-    return "outside of the EVOLVE-BLOCKs lines were added, moved or repeated, or the markers are missing"
+    """Return the code outside of the regions that a child changes; empty if it only omits or changes comments."""
+    comment, own = lines_of(base)[blocks[0].start - 1].partition("EVOLVE-BLOCK")[0].strip(), blocks_or_none(child)
+    have, old = ({line.strip() for line in text.splitlines()} for text in (child, base))
+    outside, added = (
+        [line for piece in pieces for line in map(str.strip, piece.splitlines()) if line]
+        for pieces in (outside_of(base, blocks), outside_of(child, own) if own else [])
+    )
+    texts, parts = _documentation(base) | _documentation(child), list[str]()
+    for what, lines in (
+        ("missing or changed", [line for line in outside if line not in have]),
+        ("added", [line for line in added if line not in old]),
+    ):
+        code = [line for line in lines if line not in texts and not (comment and line.startswith(comment))]
+        parts += [f"{what}: {' ⏎ '.join(code[:_NAMED_LINES])}"] if code else []
+        texts |= {""} if lines else set()
+    return "; ".join(parts) or ("" if "" in texts else _MOVED)
+
+
+def _documentation(text: str) -> set[str]:
+    """Return the lines of the docstrings of a Python text."""
+    tree, lines = read_python(text), text.splitlines()
+    nodes = ast.walk(tree) if isinstance(tree, ast.Module) else ()
+    return {
+        line.strip()
+        for node in nodes
+        if isinstance(node, ast.stmt) and is_text(node)
+        for line in lines[node.lineno - 1 : node.end_lineno]
+    }

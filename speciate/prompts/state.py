@@ -14,7 +14,7 @@ from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
 from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
-from speciate.prompts.parse import after_reasoning
+from speciate.prompts.parse import SEVERAL, after_reasoning
 from speciate.prompts.python_source import is_program
 from speciate.prompts.render import blocks_text, closeness, next_target, secret_objectives, value_text
 from speciate.prompts.text import printable
@@ -26,6 +26,7 @@ _MOST_CHANGES: Final = 3
 _MOST_VALUES: Final = 6
 _REASON: Final = re.compile(r"(?i)(?:error|reason|message|feedback)s?$")
 _EMPTY: Final = frozenset({"", "none", "null"})
+_BLOCK: Final = re.compile(r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$")
 _ANSWER: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~|<{5,9}|<answer|---|# === file:)")
 """Begin of a program or an edit in an answer."""
 
@@ -151,7 +152,8 @@ def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
 
 
 def _change(problem: Problem, attempt: Attempt) -> str:
-    words = words_of(attempt.completion)
+    several = attempt.child.artifacts.get("answer", "").startswith(SEVERAL)
+    words = words_of(attempt.completion, last=several)
     if attempt.parent is None:
         return f"from scratch{words and f', {words}'}"
     old, new = (Counter(blocks_text(problem, each.program).split("\n")) for each in (attempt.parent, attempt.child))
@@ -160,9 +162,13 @@ def _change(problem: Problem, attempt: Attempt) -> str:
     return f"from #{attempt.parent.number}, {words}"
 
 
-def words_of(completion: str) -> str:
-    """Return the first paragraph that an answer has in front of its program, in one line; empty if there is none."""
+def words_of(completion: str, *, last: bool = False) -> str:
+    """Return the first paragraph that an answer has in front of its program, in one line; empty if there is none.
+
+    With ``last`` that is the first one after its last block but one.
+    """
     text = after_reasoning(completion).strip()
+    text = _BLOCK.split(text)[-2] + "```" if last and len(_BLOCK.findall(text)) > 1 else text
     mark = _ANSWER.search(text)
     paragraph = text[: mark.start() if mark else None].strip().partition("\n\n")[0]
     return "" if mark is None and is_program(text) else _short(printable(" ".join(paragraph.split()))).rstrip(":. ")
@@ -190,7 +196,10 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
 
 def _reason(member: Individual) -> str:
     """Return what the evaluator said of a program that it scored, in one line."""
-    texts = (" ".join(text.split()) for name, text in sorted(member.artifacts.items()) if _REASON.search(name))
+    named = (
+        text for name, text in sorted(member.artifacts.items()) if _REASON.search(name) or text.startswith(SEVERAL)
+    )
+    texts = (" ".join(text.split()) for text in named)
     return next((f": {_short(printable(text))}" for text in texts if text.lower() not in _EMPTY), "")
 
 

@@ -20,8 +20,9 @@ from speciate.ports.work import ProposedBatch, RunContext, WeightedPolicy, WorkS
 from speciate.prompts.diff import read_edits
 from speciate.prompts.failures import is_of_program
 from speciate.prompts.fences import filled_blocks
-from speciate.prompts.parse import parse_completion, read_program, unfenced
+from speciate.prompts.parse import Answer, parse_completion, read_program, unfenced
 from speciate.prompts.python_source import is_program
+from speciate.prompts.rejection import Reason
 from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
@@ -215,6 +216,8 @@ def read_proposal(
         answers = parse_completion(completion, problem=problem, policy=policy.policy, parent=base)
     else:
         answers = [read_program((sent.program or "").replace("\r\n", "\n"), base, problem)]
+    if completion is not None and parent is not None:
+        answers = [_with_place(answer, completion, parent, members) for answer in answers]
     children = proposals_of(answers, selection, 0, answered.advice)
     text = storable("\n\n".join(filter(None, (sent.rationale, completion))))
     rollout = Rollout(
@@ -232,6 +235,19 @@ def read_proposal(
         cost=sent.cost,
     )
     return ReadProposal(sent, rollout, tuple(replace(child, proposed_by=proposed_by) for child in children))
+
+
+def _with_place(answer: Answer, completion: str, parent: Individual, members: Mapping[int, Individual]) -> Answer:
+    """Return the answer; if its SEARCH is in another program than the parent, its failure names that one."""
+    if answer.failure is None or answer.failure.reason != Reason.DIFF_SEARCH_NOT_FOUND:
+        return answer
+    searched = ["\n".join(edit.search) for edits in read_edits(completion, several=False) for edit in edits]
+    lacking = [text for text in searched if text not in parent.program]
+    others = [number for number, each in sorted(members.items()) if any(text in each.program for text in lacking)]
+    if not others:
+        return answer
+    place = f"It is in Program {others[-1]}; the program to change is Program {parent.number}."
+    return replace(answer, failure=replace(answer.failure, detail=f"{place}\n{answer.failure.detail}"))
 
 
 def _answered(

@@ -200,7 +200,10 @@ class Proposals(ScopedStore):
             rows = connection.execute(SQL.asks, {"run_id": context.run_id, "ids": ids}) if ids else ()
             asks = {row.id: _stored_ask(row) for row in rows}
             numbers = [number for each in sent for number in (*each.parents, *each.inspirations)]
-            numbers += [number for ask in asks.values() for number in ask.selection.parents]
+            for shown in (ask.selection for ask in asks.values()):
+                numbers += [*shown.parents, *shown.inspirations]
+            if asks and (best := population.standing(connection, context.run_id).best) is not None:
+                numbers.append(best)  # a prompt shows it, too
             members = population.members(connection, context.run_id, numbers)
         proposals = [read_proposal(context, policy, each, author, asks, members) for each in sent]
         hashes = [child.program_hash for each in proposals if not isinstance(each, str) for child in each.children]

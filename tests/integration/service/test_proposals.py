@@ -499,3 +499,16 @@ def test_proposals_in_parallel_are_each_booked_once_within_the_budget(lab: Lab) 
     assert (record["state"], record["spent"]["evaluations"]) == ("completed", 41)
     numbers = [c["number"] for c in lab.api.get(f"/v1/runs/{run}/candidates?limit=100").json()["items"]]
     assert sorted(numbers) == [*range(1, 42)]
+
+
+def test_a_search_in_another_program_is_named(lab: Lab) -> None:
+    run = lab.start(8, policy="external")
+    lab.work()
+    propose(lab.api, run, {"program": "x = 3\nextra = 1\ny = 4\n", "parents": [1]})
+    lab.work()
+    edit = "<<<<<<< SEARCH\nextra = 1\n=======\nextra = 2\n>>>>>>> REPLACE\n"
+    (receipt,) = propose(lab.api, run, {"completion": edit, "parents": [1], "inspirations": [2]})
+    assert receipt["reason"].startswith(
+        "diff_search_not_found: It is in Program 2; the program to change is Program 1."
+    )
+    assert receipt["reason"].endswith("\nOr answer with the whole program in one code fence, as asked.")

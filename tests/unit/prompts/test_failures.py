@@ -112,3 +112,7 @@ def test_a_place_is_in_the_block(problem: Callable[..., Problem]) -> None:
     source = "return [half(each) for each in range(1 // 0)]"
     assert cause.summary == "ZeroDivisionError, a line of the fixed text"
     assert cause.place == f"at a line of the fixed text: {source}"
+    seeded = problem(seed_program=fixed + block.format("x"))
+    program = fixed + block.format("x").replace("half", "third") + "f(1)\n"
+    cause = cause_of(raised(program), seeded, program)
+    assert cause.summary == "NameError, the fixed text, which calls half(…): your block must define it"

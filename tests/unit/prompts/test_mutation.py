@@ -61,7 +61,7 @@ def test_the_form_follows_the_policy(ask: Ask, policy: Callable[..., Policy], da
     assert diff.user.endswith("edits of the program to change.")
     scratch = ask((), (), role=PolicyRole.PROPOSE, by=policy(edit_format="diff"))
     assert "SEARCH" not in scratch.system
-    assert "the complete program in one code fence" in scratch.system
+    assert "the complete program in exactly one code fence" in scratch.system
     several = ask(by=policy(3))
     assert "Give 3 answers" in several.system
     assert "a line with only ---" in several.system

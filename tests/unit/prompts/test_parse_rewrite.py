@@ -12,6 +12,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.parse import Answer, parse_completion, program_failure
 from speciate.prompts.rejection import Reason
+from speciate.prompts.state import words_of
 
 MakeProblem = Callable[..., Problem]
 MakePolicy = Callable[..., Policy]
@@ -65,7 +66,7 @@ def reason(answer: Answer) -> str | None:
     ],
 )
 def test_the_program_is_found_in_typical_completions(read: Read, text: str) -> None:
-    assert read(text) == [Answer(GOOD)]
+    assert [(answer.program, answer.failure) for answer in read(text)] == [(GOOD, None)]
 
 
 @pytest.mark.parametrize("label", ["", "python", "text"])
@@ -210,8 +211,8 @@ def test_text_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -
     [
         (SEED.replace("math.pi", "math.tau"), "return math.pi * inner()"),
         (CHILD.replace("import math\n", "import cmath as math\n"), "import math"),
-        (CHILD.replace("import math\n", "import math\nfrom numpy import *\n"), "added outside of"),
-        (SEED + "\nprint(solve())\n", "added outside of the EVOLVE-BLOCKs: print(solve())"),
+        (CHILD.replace("import math\n", "import math\nfrom numpy import *\n"), "added: from numpy import *"),
+        (SEED + "\nprint(solve())\n", "outside of the EVOLVE-BLOCKs: added: print(solve())"),
         ("def solve():\n    return 3\n", "import math"),
         (CHILD + CHILD, "2 EVOLVE-BLOCKs"),
         (CHILD.replace("    return 2\n# EVOLVE-BLOCK-END", "    return 2  # EVOLVE-BLOCK-END"), "marker"),
@@ -249,8 +250,8 @@ def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text
         assert reason(answer) == "syntax_error"
     else:
         assert (answer.program, answer.failure) == (SEED.replace("def inner():\n    return 1\n", inside), None)
-        nothing_undone = text == _unmarked(_HELPED)
-        assert nothing_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs were undone")
+        no_code_undone = text == _unmarked(_HELPED) or text.endswith(CHILD)
+        assert no_code_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs were undone")
 
 
 _TWO = """\
@@ -431,3 +432,25 @@ def test_the_document_is_found(problem: MakeProblem, policy: MakePolicy, text: s
 @pytest.mark.parametrize("line", ["~" * 60_000 + "`", "```" + "x" * 60_000 + "`", " " * 60_000 + "`"])
 def test_a_line_that_is_almost_a_fence_is_read_in_linear_time(read: Read, line: str) -> None:
     assert reason(read(line)[0]) is not None  # minutes if the time is quadratic
+
+
+def test_the_code_that_was_undone_is_named_and_no_comment(read: Read) -> None:
+    head = '"""What it\ndoes."""\n\nimport math\n\n# half of it\nHALF = 0.5\n'
+    seed = head + SEED.replace("import math\n", "")
+    for text, note in (
+        (seed.replace(head, "import math\nHALF = 0.5\n"), ""),
+        (seed.replace(head, "import math\nHALF = 0.75\n"), "missing or changed: HALF = 0.5; added: HALF = 0.75"),
+    ):
+        (answer,) = read(f"```python\n{text.replace('return 1', 'return 2')}```", parent=seed)
+        assert answer.program == seed.replace("return 1", "return 2")
+        assert answer.note.partition("moved into them: ")[2] == note
+
+
+def test_two_blocks_that_define_the_same_are_told(read: Read) -> None:
+    first, second = (f"Idea {n}.\n```python\ndef inner():\n    return {n}\n```\n" for n in (3, 4))
+    (answer,) = read(first + second, parent=SEED)
+    assert answer.program == SEED.replace("return 1", "return 4")
+    assert answer.note == "Your answer held 2 blocks that define inner; the last was used."
+    old = "Before:\n```python\ndef inner():\n    return 1\n```\n"
+    assert read(old + second, parent=SEED)[0].note == ""
+    assert words_of(first + second, last=True) == "Idea 4"
