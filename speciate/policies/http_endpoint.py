@@ -23,7 +23,7 @@ from speciate.policies.numbers import read_number
 from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
 from speciate.policies.openai_wire import Reply, error_message
 from speciate.policies.providers import provider_at
-from speciate.policies.refusals import CREDIT_REMEDY, explain_refusal
+from speciate.policies.refusals import CREDIT_REMEDY, explain_refusal, key_remedy
 from speciate.policies.usage import Billed
 from speciate.ports.interruption import interrupted
 from speciate.prompts.text import bounded, printable
@@ -256,10 +256,8 @@ class HttpEndpoint:
 
     def _remedy(self, status: int) -> str:
         match status:
-            case 401 | 403 if self._policy.api_key_env:
-                return f"Check the key in {self._policy.api_key_env}."
             case 401 | 403:
-                return "Register the policy again with the right key (--api-key-file)."
+                return key_remedy(self._policy)
             case 402 | 429:
                 return CREDIT_REMEDY
             case 404 if self._query:

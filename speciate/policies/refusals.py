@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from speciate.domain.policy import Policy
 from speciate.policies.openai_wire import error_message
+from speciate.policies.providers import ANY_SERVER, provider_at
 from speciate.policies.request_fields import RequestField
 
 _INSTEAD: Final = re.compile(r"[Uu]se [`'\"]([A-Za-z_]\w{0,60})[`'\"]")
@@ -110,8 +112,8 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
             return Refusal(remedy)
     if _TOO_LONG.search(text):
         return Refusal(
-            f"Shorten the prompts with --prompt-tokens, a limit in bytes (now {policy.prompt_tokens}), lower --sampling"
-            " max_tokens, or serve the model with a longer context.",
+            f"{_lower(policy)} Or shorten the prompts with the policy's --prompt-tokens, a limit in bytes (now"
+            f" {policy.prompt_tokens}), or serve the model with a longer context.",
             of_prompt=True,
         )
     renamed = {name: field for field, name in _fields(policy).items() if isinstance(name, str)}
@@ -128,20 +130,22 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
 
 def _others(payload: Mapping[str, Any], policy: Policy) -> Iterator[tuple[re.Pattern[str], str]]:
     if not payload.get("stream"):
-        yield _STREAM, "The endpoint only streams: register the policy again with --option stream=true."
+        yield _STREAM, f"The endpoint only streams. {_again(policy, '--option', 'stream=true')}"
     if any(message.get("role") == "system" for message in payload.get("messages", ())):
-        yield _SYSTEM, "The model takes no system message: register the policy again with --option system_role=user."
+        yield _SYSTEM, f"The model takes no system message. {_again(policy, '--option', 'system_role=user')}"
     yield _SINGLE, _with_fields(policy, {"n": None}, "to send one request for each completion")
     yield _LIMIT_RULE, _lower(policy)
     yield _CREDIT, CREDIT_REMEDY
     yield _MODEL, "Correct the policy's model: `speciate policies ping` lists what the endpoint serves."
-    yield _TEMPLATE, "Give the server a chat template, or register the policy again with --prompt-format completion."
+    completion = _again(policy, "--prompt-format", "completion")
+    yield _TEMPLATE, f"Give the server a chat template, or let the model complete texts. {completion}"
     yield _THINKING, _remedy("reasoning_effort", "reasoning_effort", "", policy)
-    yield _KEY, "Check the policy's key and what its account may use; register the policy again with --api-key-file."
+    yield _KEY, f"{key_remedy(policy)} Check, too, what its account may use."
 
 
 def _lower(policy: Policy) -> str:
-    return f"Lower the limit with --sampling max_tokens=… (it is {policy.sampling.max_tokens})."
+    limit = policy.sampling.max_tokens
+    return f"Lower --max-tokens of `speciate evolve`, or --sampling max_tokens=… of the policy (it is {limit})."
 
 
 def _remedy(field: str, name: str, message: str, policy: Policy) -> str:
@@ -154,13 +158,13 @@ def _remedy(field: str, name: str, message: str, policy: Policy) -> str:
     if field == "n":
         return _with_fields(policy, {"n": None}, "to send one request for each completion")
     if field == "logprobs":
-        return "Register the policy again with --sampling logprobs=false."
+        return _again(policy, "--sampling", "logprobs=false")
     if field == "reasoning_effort" and "reasoning_effort" in policy.options:
         return "Register the policy again without the option reasoning_effort, or with another value, to omit it."
     if field in _SAMPLED:
         return _with_fields(policy, {field: None}, f"to omit {field}, or change --sampling {field}=…")
     if field in _CONTINUED:
-        return "The endpoint does not continue a reply: register the policy again with --prompt-style compact."
+        return f"The endpoint does not continue a reply. {_again(policy, '--prompt-style', 'compact')}"
     if field in get_args(RequestField):
         return _with_fields(policy, {field: None}, f"to omit {field}")
     return f"Remove or correct {name} in the policy's options."
@@ -168,7 +172,29 @@ def _remedy(field: str, name: str, message: str, policy: Policy) -> str:
 
 def _with_fields(policy: Policy, change: Mapping[str, str | None], purpose: str) -> str:
     fields = json.dumps({**_fields(policy), **change})
-    return f"Register the policy again with --option 'fields={fields}' {purpose}."
+    return _again(policy, "--option", f"fields={fields}", f" {purpose}")
+
+
+def _again(policy: Policy, flag: str, change: str, purpose: str = "") -> str:
+    """Return the command that registers a policy with a change."""
+    kept = [("--option", name, json.dumps(value)) for name, value in policy.options.items()]
+    kept += [
+        ("--sampling", name, json.dumps(v)) for name, v in policy.sampling.model_dump(exclude_defaults=True).items()
+    ]
+    words = ["speciate", "policies", "add", policy.slug, "--kind", policy.kind]
+    words += ["--base-url", policy.base_url or "URL", "--model", policy.model or "MODEL"]
+    for option, name, value in kept:
+        if (option, name) != (flag, change.partition("=")[0]):
+            words += [option, f"{name}={value}"]
+    words += [flag, change, *(["--api-key-file", "FILE"] if policy.api_key_id else [])]
+    return f"Run `{shlex.join(words)}`{purpose}, and pass --policy {policy.slug} in place of --model."
+
+
+def key_remedy(policy: Policy) -> str:
+    if policy.api_key_env:
+        return f"Check the key in {policy.api_key_env}."
+    variable = (provider_at(policy.base_url or "") or ANY_SERVER).key_variable or ANY_SERVER.key_variable
+    return f"Put the right key into {variable} for `speciate evolve`, or register the policy again with --api-key-file."
 
 
 def _fields(policy: Policy) -> dict[str, Any]:

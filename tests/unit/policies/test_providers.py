@@ -15,7 +15,7 @@ from speciate.domain.rollout import REFUSED, Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.prices import PRICES_VARIABLE, price_of
 from speciate.policies.providers import PROVIDERS
-from speciate.policies.refusals import explain_refusal
+from speciate.policies.refusals import explain_refusal, key_remedy
 from speciate.ports.policy import SampleRequest
 from tests.support.openai_endpoint import Endpoint, Reply, serve
 from tests.support.providers import RECORDED, RecordedProvider
@@ -282,7 +282,7 @@ OMIT = (
 @pytest.mark.parametrize(
     ("messages", "remedy", "of_prompt"),
     [
-        (PROMPT, "--prompt-tokens", True),
+        (PROMPT, "--max-tokens of `speciate evolve`", True),
         (FILTER, "filter refused the prompt", True),
         (LOWER, "--sampling max_tokens=", False),
         (SYSTEM, "--option system_role=user", False),
@@ -308,6 +308,23 @@ def test_a_refusal_names_what_helps(messages: tuple[str, ...], remedy: str, *, o
         explained = explain_refusal(json.dumps([{"error": {"message": message}}]).encode(), payload, policy)
         assert explained is not None, message
         assert (remedy in explained.remedy, explained.of_prompt) == (True, of_prompt), (message, explained)
+
+
+def test_the_command_in_a_remedy_registers_the_policy_with_the_change() -> None:
+    fields = {"slug": "p", "kind": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    policy = Policy.model_validate({**fields, "options": {"backoff_s": 0.5, "stream": False}})
+    refusal = explain_refusal(b'{"error": {"message": "stream must be true"}}', {}, policy)
+    assert refusal is not None
+    assert "--kind openai_compatible --base-url http://127.0.0.1:9/v1 --model m" in refusal.remedy
+    assert "--option backoff_s=0.5 --option stream=true`, and pass --policy p in place of --model" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("base_url", "variable"), [("http://127.0.0.1:9/v1", "POLICY_KEY"), ("https://api.openai.com/v1", "OPENAI_API_KEY")]
+)
+def test_a_wrong_key_names_the_variable_of_its_address(base_url: str, variable: str) -> None:
+    policy = Policy(slug="p", kind="openai_compatible", base_url=base_url, model="m")
+    assert f"Put the right key into {variable} for" in key_remedy(policy)
 
 
 def test_the_code_of_a_refusal_is_read(endpoint: Endpoint, connect: Connect) -> None:
