@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from errno import EACCES
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Final, Self
@@ -19,7 +18,7 @@ from pydantic import SecretStr
 from speciate import process_roots
 from speciate.cli.ports import find_free_port, listening
 from speciate.domain.access import DEFAULT_PROJECT
-from speciate.domain.errors import ConfigurationError, NotFoundError, UnavailableError
+from speciate.domain.errors import NotFoundError, UnavailableError
 from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
@@ -101,7 +100,7 @@ class LocalService:
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             check_redis(self.settings.redis_url.get_secret_value())
-        _create_data_dir(self.settings.data_dir)
+        make_data_dir(self.settings.data_dir).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
         self.settings = with_own_secret_key(self.settings)
         # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
         lock = DataDirectoryLock(self.settings.data_dir)
@@ -325,16 +324,4 @@ def check_redis(url: str) -> dict[str, str]:
     except (redis.RedisError, ValueError) as error:
         raise UnavailableError(
             f"Redis does not respond: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
-        ) from None
-
-
-def _create_data_dir(data_dir: Path) -> None:
-    try:
-        make_data_dir(data_dir).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
-        if not os.access(data_dir, os.W_OK | os.X_OK):
-            raise PermissionError(EACCES, os.strerror(EACCES))
-    except OSError as error:
-        raise ConfigurationError(
-            f"the data directory {data_dir} cannot be created or written: {error.strerror}.",
-            remedy="Choose another directory with --data-dir or SPECIATE_DATA_DIR.",
         ) from None

@@ -4,8 +4,10 @@ import hashlib
 import os
 import shutil
 import tempfile
+from errno import EACCES
 from pathlib import Path
 
+from speciate.domain.errors import ConfigurationError
 from speciate.embedded.account import ServerAccount
 from speciate.embedded.binaries import PostgresBinaries
 from speciate.embedded.errors import EmbeddedServerError
@@ -64,10 +66,18 @@ def write_private(path: Path, text: str) -> None:
 
 def make_data_dir(path: Path) -> Path:
     """Make the data directory if it is missing and return its absolute path; an existing one keeps its permissions."""
-    if not path.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # As root, let PostgreSQL's account enter its cluster; each file here has a private mode of its own.
-        path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
+    try:
+        if not path.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # As root, let PostgreSQL's account enter its cluster; each file here has a private mode of its own.
+            path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the data directory {path} cannot be created or written: {error.strerror}.",
+            remedy="Choose another directory with --data-dir (data_dir=…) or SPECIATE_DATA_DIR.",
+        ) from None
     return path.resolve()
 
 

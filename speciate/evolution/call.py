@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.run import RunState
+from speciate.domain.run import RunSpec, RunState
+from speciate.domain.suggestions import did_you_mean
 from speciate.evolution.progress import Show, showing
 from speciate.evolution.result import Result, result_of
 from speciate.evolution.task import Evolution, Task, evolving
@@ -19,6 +21,14 @@ from speciate.settings import load_settings
 
 _REFRESH_S: Final = 0.25
 _CANCELLED: Final = ContextVar("cancelled", default=threading.Event())  # noqa: B039 - this one is never set
+
+_EVALUATORS: Final = "Pass evaluator=, a function, or a file with evaluate(program_path)."
+_INSTEAD: Final = {
+    **dict.fromkeys(("wall_s", "memory_mb", "limit"), "Set limits in config=, a config.yaml, or in a problem.toml."),
+    **dict.fromkeys(("out", "no_out"), "result.save(DIRECTORY) writes the best program."),
+    "policy": "Name models with model=, and agents with agent=.",
+    "target": "The argument is targets=.",
+}
 
 Evaluator = Path | str | Callable[[Any], Any]
 Names = str | Sequence[str]
@@ -93,8 +103,13 @@ def evolve(
         SpeciateError: The evaluator fails on the seed program, an argument is not valid, or a policy, the sandbox or
             PostgreSQL does not work. The message says what, where and what to do.
     """
+    _check_names(spec)
+    _check_types(program=program, evaluator=evaluator)
+    if evaluator is None and isinstance(program, str) and "\n" in program:
+        raise InvalidInputError("the evaluator is missing: a text is a program only.", remedy=_EVALUATORS)
     budget = {"evaluations": evaluations, "tokens": tokens, "seconds": seconds, "dollars": dollars}
-    problem = {"maximize": _listed(maximize), "minimize": _listed(minimize), "targets": _listed(targets), "name": name}
+    goals = {"maximize": maximize, "minimize": minimize, "targets": targets}
+    problem = {**{each: _listed(names, each) for each, names in goals.items()}, "name": name}
     function = None
     if callable(evaluator):
         from speciate.evolution.functions import ScoreFunction
@@ -108,7 +123,7 @@ def evolve(
         function=function,
         problem=problem if config is None else {**problem, "config": config},
         models=_weighted(model),
-        agents=_listed(agent),
+        agents=_listed(agent, "agent"),
         sampling={"max_tokens": max_tokens},
         spec={"budget": budget, "seed": seed, **spec},
         anew=new,
@@ -164,11 +179,29 @@ def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None
     show(record)
 
 
-def _listed(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _check_names(spec: Mapping[str, object]) -> None:
+    known = {*inspect.signature(evolve).parameters, *RunSpec.model_fields}
+    for name in spec:
+        if name not in known:
+            remedy = _INSTEAD.get(name) or did_you_mean(name, known) or "help(speciate.evolve) lists the arguments."
+            raise InvalidInputError(f"evolve() has no argument {name!r}.", remedy=remedy)
+
+
+def _check_types(**places: object) -> None:
+    for name, value in places.items():
+        if not (isinstance(value, Path | str | None) or (name == "evaluator" and callable(value))):
+            expected = _EVALUATORS if name == "evaluator" else "Pass a path, or the text of a program."
+            raise InvalidInputError(f"{name} is {value!r:.60}, of type {type(value).__name__}.", remedy=expected)
+
+
+def _listed(names: Names, argument: str) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if wrong := [each for each in listed if not isinstance(each, str)]:
+        raise InvalidInputError(f"{argument} is {wrong[0]!r:.60}.", remedy="Pass a text, or a list of texts.")
+    return listed
 
 
 def _weighted(models: Names | Mapping[str, float]) -> tuple[str, ...]:
     if isinstance(models, Mapping):
-        return tuple(f"{model}={weight:g}" for model, weight in models.items())
-    return _listed(models)
+        return tuple(f"{model}={weight}" for model, weight in models.items())
+    return _listed(models, "model")

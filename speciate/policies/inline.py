@@ -157,7 +157,8 @@ def _source(model: str) -> _Source:
         return _Source(base_url, provider_at(base_url) or ANY_SERVER, base_url, name)
     provider, slash, name = model.partition("/")
     if not slash and provider not in PROVIDERS:
-        near = did_you_mean(provider, PROVIDERS)
+        known = [name for name in PROVIDERS if price_of(name, provider) is not None]
+        near = f"Did you mean {known[0]}/{provider}?" if known else did_you_mean(provider, PROVIDERS)
         raise InvalidInputError(f"--model {printable(model)}: the provider is missing.", remedy=near or _FORM)
     preset = provider_named(provider)
     return _Source(provider, preset, preset.base_url, name)
