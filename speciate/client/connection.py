@@ -44,9 +44,7 @@ class Connection:
         settings = load_settings(url=url, token=token, project=project)
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None
         if configured == "":
-            raise ConfigurationError(
-                "SPECIATE_TOKEN is empty.", remedy="Set it to a token of the service, or unset it."
-            )
+            raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Set it to a valid token, or unset it.")
         if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
         address = service_url(settings)

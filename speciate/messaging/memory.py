@@ -53,15 +53,15 @@ class MemoryRedis:
 
     def delete(self, key: str) -> int:
         with self._changed:
+            existed = self._present().pop(key, None) is not None
             self._until.pop(key, None)
-            return int(self._present().pop(key, None) is not None)
+            return int(existed)
 
     def expire(self, key: str, seconds: float) -> bool:
         with self._changed:
-            if self._read(key) is None:
-                return False
-            self._until[key] = time.monotonic() + seconds
-            return True
+            if exists := self._read(key) is not None:
+                self._until[key] = time.monotonic() + seconds
+            return exists
 
     def pttl(self, key: str) -> int:
         with self._changed:
@@ -71,7 +71,7 @@ class MemoryRedis:
 
     def scan_iter(self, match: str, count: int = 0) -> Iterator[bytes]:  # noqa: ARG002
         with self._changed:
-            return iter([key.encode() for key in self._present() if fnmatchcase(key, match)])
+            return iter([key.encode() for key, value in self._present().items() if value and fnmatchcase(key, match)])
 
     def rpush(self, key: str, value: Any) -> int:
         with self._changed:
@@ -85,11 +85,7 @@ class MemoryRedis:
         with self._changed:
             self._changed.wait_for(lambda: self._read(key), timeout)
             values = self._read(key)
-            if not values:
-                return None
-            value = values.pop(0)
-            self._drop_empty(key)
-            return key.encode(), value
+            return (key.encode(), values.pop(0)) if values else None
 
     def sadd(self, key: str, value: Any) -> int:
         with self._changed:
@@ -119,9 +115,7 @@ class MemoryRedis:
 
     def hdel(self, key: str, field: str) -> int:
         with self._changed:
-            value = (self._read(key) or {}).pop(field.encode(), None)
-            self._drop_empty(key)
-            return int(value is not None)
+            return int((self._read(key) or {}).pop(field.encode(), None) is not None)
 
     def hgetall(self, key: str) -> Mapping[bytes, bytes]:
         with self._changed:
@@ -140,16 +134,12 @@ class MemoryRedis:
     def _read(self, key: str) -> Any:
         return self._present().get(key)
 
-    def _drop_empty(self, key: str) -> None:
-        if not self._values.get(key):
-            self.delete(key)
-
     def _present(self) -> dict[str, Any]:
-        """Return the values by key without expired ones."""
+        """Return the values by key without expired ones; a list or hash that was emptied keeps no expiry."""
         now = time.monotonic()
-        for key in [key for key, until in self._until.items() if until < now]:
+        for key in [key for key, until in self._until.items() if until < now or self._values[key] in ([], {})]:
             del self._until[key]
-            self._values.pop(key, None)
+            del self._values[key]
         return self._values
 
 

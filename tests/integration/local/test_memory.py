@@ -33,15 +33,17 @@ def test_values_expire(client: Any) -> None:
 
 
 def test_what_has_expired_or_was_deleted_leaves_nothing_behind(client: Any) -> None:
-    for begin in (lambda: client.hset("hash", "old", "1"), lambda: client.hincrbyfloat("hash", "old", 1)):
-        begin()
-        client.expire("hash", 0.05 if isinstance(client, MemoryRedis) else 1)
-        time.sleep(0.1 if isinstance(client, MemoryRedis) else 1.1)
-        assert not client.expire("hash", 60)
-        client.hset("hash", "new", "2")
-        assert (client.hgetall("hash"), client.pttl("hash")) == ({b"new": b"2"}, -1)
-        client.expire("hash", 60)
-        client.delete("hash")
+    short_s = 0.05 if isinstance(client, MemoryRedis) else 1
+    for key in ("written", "expiring", "deleted"):
+        client.hset(key, "old", "1")
+        client.expire(key, short_s)
+    time.sleep(1.1 * short_s)
+    client.hset("written", "new", "2")
+    assert (client.hgetall("written"), client.pttl("written")) == ({b"new": b"2"}, -1)
+    assert (client.expire("expiring", 60), client.delete("deleted")) == (0, 0)
+    client.hset("hash", "n", "1")
+    client.expire("hash", 60)
+    client.delete("hash")
     client.hincrbyfloat("hash", "n", 1)
     assert client.pttl("hash") == -1
     for key, write, take in (
