@@ -29,7 +29,7 @@ _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
 _MAX_LABEL_CHARS: Final = 40
 _NO_LABEL: Final = re.compile(r"[^\w .-]")
-_NOT_SHOWN: Final = "measured on data that is not shown"
+_NOT_SHOWN: Final = "on data that is not shown"
 _SPARE_DIGITS: Final = 2
 """Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
 
@@ -114,11 +114,9 @@ def missing_text(problem: Problem, member: Individual, *, all_states: bool = Tru
         lacking = (*problem.ranking.missing(first, rewards), *problem.ranking.violations(rewards))
         shown = [each for each in lacking if each.name not in secret]
         texts = [*dict.fromkeys(f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in shown)]
-        texts += [f"what is {_NOT_SHOWN}"] if len(shown) < len(lacking) else []
+        texts += [f"more {_NOT_SHOWN}"] if len(shown) < len(lacking) else []
         missing = "; ".join(texts) or problem.targets[first].rule
-        lines.append(
-            f"Does not meet: {_listed([f'{names[first]} (missing: {missing})', *(names[i] for i in unmet[1:])])}."
-        )
+        lines.append(f"Misses: {_listed([f'{names[first]} (missing: {missing})', *(names[i] for i in unmet[1:])])}.")
     return " ".join(lines)
 
 
@@ -161,17 +159,17 @@ def _confirmed_text(problem: Problem, confirmed: Mapping[str, int]) -> str:
 def _ranking_text(problem: Problem) -> str:
     """Return what makes a program the best one; see ``domain.ranking``."""
     orders = ["constraints"] if any(o.role is ObjectiveRole.CONSTRAINT for o in problem.objectives) else []
-    orders += ["unlock target", *(["number of targets met"] if len(problem.targets) > 1 else [])]
+    orders += ["unlock target", *(["targets met"] if len(problem.targets) > 1 else [])]
     first, *others = problem.space.selected
     if problem.weight_vector is not None:
         weights, secret = zip(problem.space.selected, problem.weight_vector, strict=True), secret_objectives(problem)
         terms = [f"{short_number(weight, 3)} {o.name}" for o, weight in weights if o.name not in secret]
         orders.append(f"sum of {_listed(terms)}, in shares of the ranges")
     elif others:
-        orders += ["nearness to the next target", "objective furthest from the best end of its range"]
+        orders += ["nearness to the next", "objective furthest from the best end of its range"]
     else:
         orders.append(f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} {first.name}")
-    return f"Best, in this order: {', '.join(orders)}."
+    return f"Best by: {', '.join(orders)}."
 
 
 def failure_text(problem: Problem, failure: Failure, program: str, most_chars: int = MAX_ARTIFACT_CHARS) -> str:
@@ -267,7 +265,7 @@ def _confirmations(problem: Problem) -> str:
     if not problem.confirmations:
         return ""
     again = "a second evaluation" if problem.confirmations == 1 else f"all {problem.confirmations} repeated evaluations"
-    advice = ": fix your random seeds; rely neither on luck nor an idle machine"
+    advice = ": fix your seeds; trust neither luck nor an idle machine"
     steady = "" if problem.kind is ProblemKind.DATA else advice
     return f"A target counts only if {again} with another seed confirm{'s' * (problem.confirmations == 1)} it{steady}."
 

@@ -158,7 +158,7 @@ def test_a_result_says_what_is_being_confirmed_and_a_proposer_that_comes_back_fi
     assert settled["next"] == "All targets are confirmed. Improve it further, or stop. Evaluations left: 4."
     assert settled["standing"] == "The best is candidate 3: it meets 2 of 2 targets."
     assert settled["summary"] == "x = 9, y = 1"
-    assert result(lab, run, 2)["summary"].startswith("x = 2, y = 2. Does not meet: both (missing: ")
+    assert result(lab, run, 2)["summary"].startswith("x = 2, y = 2. Misses: both (missing: ")
     second = result(lab, run, 4)
     assert (second["targets"], second["confirmed"], second["confirmed_by"]) == (["half"], [], {"half": 3})
     assert second["standing"] == "The best is candidate 3: it meets the unlock target."

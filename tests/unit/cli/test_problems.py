@@ -181,7 +181,7 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     assert "──── mutate: user" in outcome.lines
     rewards = json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["rewards"]
     assert rewards["smallest_distance"] > 0
-    assert "Does not meet: tight (missing: smallest_distance >= 0.4), loose." in outcome.lines
+    assert "Misses: tight (missing: smallest_distance >= 0.4), loose." in outcome.lines
     assert not outcome.err
     prompts = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
     assert list(prompts) == ["propose", "mutate", "advise"]

@@ -129,7 +129,7 @@ def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., 
     assert "solve(1, 'a') -> 2" in user
     assert "must define the function solve" in user
     assert "open = 0.25" in user
-    assert "Does not meet: all (missing: open >= 1; what is measured on data that is not shown)." in user
+    assert "Misses: all (missing: open >= 1; more on data that is not shown)." in user
     for hidden in ("777", "888", "0.125", "secret ="):
         assert hidden not in user
 
@@ -151,15 +151,12 @@ def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]
         for user in prompts:
             assert not any(value in user for value in ("0.125", "0.1875", "held_out_open ="))
     met = Individual(3, "x = 3", (1.0, 0.625))
-    assert "Meets: general. Does not meet: high (missing: open >= 2; what is" in ask((met,), (), of=held).user
+    assert "Meets: general. Misses: high (missing: open >= 2; more on" in ask((met,), (), of=held).user
     assert "All targets are met" not in ask((met,), (), of=held, state=SearchState(best=met)).user
     first, second = (ask((member,), (), of=held).user for member in members)
-    assert (
-        "Does not meet: general (missing: open >= 1; what is measured on data that is not shown), high, hidden."
-        in first
-    )
-    assert "Does not meet: general (missing: what is measured on data that is not shown), high, hidden." in second
-    assert "- held_out_open (measured on data that is not shown)" in first
+    assert "Misses: general (missing: open >= 1; more on data that is not shown), high, hidden." in first
+    assert "Misses: general (missing: more on data that is not shown), high, hidden." in second
+    assert "- held_out_open (on data that is not shown)" in first
 
 
 def test_a_request_fits_the_program(ask: Ask) -> None:
@@ -293,7 +290,7 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 30 seconds of processor time (`time.process_time()`)"),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 60 seconds in all without waits for a processor; "),
         ({"limits": {"wall_s": 60.0, "cores": 4}}, "; 4 cores; 240 seconds of processor time"),
-        ({"confirmations": 3}, "all 3 repeated evaluations with another seed confirm it: fix your random seeds"),
+        ({"confirmations": 3}, "all 3 repeated evaluations with another seed confirm it: fix your seeds"),
     ],
 )
 def test_the_environment_is_stated(
@@ -311,7 +308,7 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
     assert "\nr0 = 0, " in user
     assert "r99 = " not in user
     assert "60 more, closer to their best end" in user
-    assert "Does not meet: t (missing: r0 >= 1)." in user
+    assert "Misses: t (missing: r0 >= 1)." in user
 
 
 def test_met_targets_are_listed(ask: Ask) -> None:
@@ -337,7 +334,7 @@ def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., P
     assert "Meets: record, good." in ask((whole,), (), of=staged).user
     told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
     assert "Not measured from stage full on: worst values are shown instead." in told
-    assert "Meets: good. Does not meet: record (missing: overlap >= 0)." in told
+    assert "Meets: good. Misses: record (missing: overlap >= 0)." in told
 
 
 def test_a_prompt_tells_that_rewards_are_noisy_and_of_how_many_evaluations(
@@ -394,7 +391,7 @@ def test_a_program_that_is_changed_in_place_of_the_best_comes_with_a_reason(ask:
 
 def test_what_is_best_and_the_violations_of_the_seed_are_stated(ask: Ask, problem: Callable[..., Problem]) -> None:
     user = ask(state=SearchState(OTHER, Individual(1, "x = 0", (0.0, 2.0, 0.0)))).user
-    assert "\n\nBest, in this order: constraints, unlock target, number of targets met, higher sum_of_radii.\n" in user
+    assert "\n\nBest by: constraints, unlock target, targets met, higher sum_of_radii.\n" in user
     assert "Seed: program 1, sum_of_radii = 0, violates overlap <= 0." in user
 
 
@@ -429,11 +426,11 @@ def test_a_summary_has_the_digits_of_the_prompt_violations_and_hidden_conditions
 ) -> None:
     assert summary_text(problem(), replace(PARENT, cpu_s=1.5)) == (
         "sum_of_radii = 2.5, overlap = 0.5 (VIOLATED: must be <= 0), calls = 3 (used 1.5 of 2 s)."
-        " Does not meet: record (missing: sum_of_radii >= 2.635; overlap <= 0), good."
+        " Misses: record (missing: sum_of_radii >= 2.635; overlap <= 0), good."
     )
     held = problem(
         objectives=[{"name": "open"}, {"name": "held_out_open", "role": "record"}],
         targets=[{"name": "t", "rule": "open >= 0.12345 and held_out_open >= 0.5", "unlock": True}],
     )
-    told = "open = 0.1234567. Does not meet: t (missing: what is measured on data that is not shown)."
+    told = "open = 0.1234567. Misses: t (missing: more on data that is not shown)."
     assert summary_text(held, Individual(1, "x = 1", (0.12345671234, 0.25))) == told
