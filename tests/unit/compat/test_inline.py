@@ -84,7 +84,12 @@ def test_a_program_may_lie_elsewhere_and_a_configuration_too(inline: Inline, tmp
     assert found.problem.limits.wall_s == 9
     assert "other.yaml: not used: llm.models, database.num_islands, log_level" in found.notes
     assert "0.75" in found.problem.seed_program
-    assert inline(None, config=folder / "config.yaml").problem.limits.wall_s == 30
+    config = folder / "config.yaml"
+    note = f"of config.yaml, its system_message, evaluator and feature_dimensions are used; pass --config {config} for"
+    assert any(each.startswith(note) for each in inline(folder).notes)
+    named = inline(None, config=config)
+    assert named.problem.limits.wall_s == 30
+    assert not any("pass --config" in each for each in named.notes)
 
 
 def test_of_a_users_folder_only_what_the_evaluator_names_is_taken(inline: Inline, tmp_path: Path) -> None:
