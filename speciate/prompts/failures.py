@@ -119,18 +119,16 @@ def frequent_causes(
 
     Failures that are not due to a program are left out. Messages that differ in their numbers count as one.
     ``program_of`` returns the program of the i-th failure, whose lines count within its EVOLVE-BLOCKs. Causes whose
-    failures are all ``told``, by position, are left out.
+    newest failure is ``told``, by position, are left out.
     """
     counts = Counter[str]()
     newest: dict[str, tuple[int, Failure]] = {}
-    open_keys = set[str]()
     for i, failure in enumerate(failures):
         if failure is not None and is_of_program(failure):
             key = _NUMBER.sub("0", headline(failure, problem))
             counts[key] += 1
             newest.setdefault(key, (i, failure))
-            open_keys |= {key} if i not in told else set()
-    frequent = [(count, *newest[key]) for key, count in counts.most_common() if key in open_keys][:SHOWN]
+    frequent = [(count, *newest[key]) for key, count in counts.most_common() if newest[key][0] not in told][:SHOWN]
     lines = ((count, headline(failure, problem, program_of(i))) for count, i, failure in frequent)
     return tuple(f"{count} of the last {len(failures)} programs: {line}" for count, line in lines)
 

@@ -257,7 +257,7 @@ def _limits_text(problem: Problem) -> str:
         parts.insert(0, f"Python {sys.version_info.major}.{sys.version_info.minor} with {', '.join(packages)}")
     if not problem.attested and problem.image is None:
         shared = problem.kind is ProblemKind.IN_PROCESS
-        parts.append(f"up to {limits.processes} processes" if shared else "no further processes")
+        parts.append(f"up to {limits.processes} processes" if shared else "one process")
     return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
 
 
@@ -265,7 +265,7 @@ def _confirmations(problem: Problem) -> str:
     if not problem.confirmations:
         return ""
     again = "a second evaluation" if problem.confirmations == 1 else f"all {problem.confirmations} repeated evaluations"
-    advice = ": fix your seeds; trust neither luck nor an idle machine"
+    advice = ": fix your seeds, and leave time to spare"
     steady = "" if problem.kind is ProblemKind.DATA else advice
     return f"A target counts only if {again} with another seed confirm{'s' * (problem.confirmations == 1)} it{steady}."
 

@@ -148,7 +148,7 @@ def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
     values = zip(problem.objectives, *rounded([member.vector, best.vector]).tolist(), strict=True)
     ranked = [each for each in values if each[0].role is ObjectiveRole.OBJECTIVE and each[0].name not in secret]
     better = [f"its {o.name} is better" for o, own, other in ranked if o.verdict(own, other) == "better"]
-    return [*met, *better, "another start may lead further"][0]
+    return [*met, *better, "for variety"][0]
 
 
 def _change(problem: Problem, attempt: Attempt) -> str:

@@ -26,6 +26,7 @@ from speciate.domain.novelty import Novelty
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.rollout import REFUSED
 from speciate.domain.run import RunCounters, RunSpec
+from speciate.schema.proposals import ProposalReceipt, ProposalRecord, ProposalState, ReceiptStatus
 from speciate.schema.runs import RunRecord
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
@@ -724,3 +725,25 @@ def test_a_run_that_waits_for_its_training_says_so() -> None:
     waiting = RunRecord.model_validate_json(json.dumps(run_json(learning={"busy": True, "campaign": None})))
     assert "waits for a learn worker (`speciate up --learn`)" in status_line(waiting)
     assert "left" not in status_line(waiting)
+
+
+def test_a_proposal_is_printed_with_its_summary_who_confirmed_its_targets_and_its_feedback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    receipt = ProposalReceipt(index=0, status=ReceiptStatus.ACCEPTED, number=5)
+    record = ProposalRecord(
+        number=5,
+        state=ProposalState.EVALUATED,
+        summary="x = 0.380949549. Misses: t (missing: x <= 0.38).",
+        targets=("low", "first", "late"),
+        confirmed=("first",),
+        confirmed_by={"low": 2},
+        feedback={"note": "half"},
+        best=True,
+        next="Improve it.",
+    )
+    import_module("speciate.cli.runs.propose")._print("a.txt", receipt, record)
+    printed = capsys.readouterr()
+    marks = "meets low (confirmed by 2)  meets first  meets late (unconfirmed)  best of the run"
+    assert f"candidate 5  x = 0.380949549. Misses: t (missing: x <= 0.38).  {marks}\n" in printed.out
+    assert "half" in printed.out + printed.err

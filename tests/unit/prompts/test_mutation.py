@@ -283,10 +283,10 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "one core; 2 seconds of processor time (`time.process_time()`) and in all; 768 MiB of memory; no"),
+        ({}, "one core; 2 seconds of processor time (`time.process_time()`) and in all; 768 MiB of memory; one"),
         ({"requirements": ["networkx==3.4"]}, " with networkx==3.4; one core"),
         ({"kind": "in_process"}, "; up to 16 processes; programs up to 1024 KiB."),
-        ({"language": "rust"}, "; no further processes; programs up to 1024 KiB."),
+        ({"language": "rust"}, "; one process; programs up to 1024 KiB."),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 30 seconds of processor time (`time.process_time()`)"),
         ({"limits": {"wall_s": 60.0, "cpu_s": 30.0}}, "; 60 seconds in all without waits for a processor; "),
         ({"limits": {"wall_s": 60.0, "cores": 4}}, "; 4 cores; 240 seconds of processor time"),
@@ -384,7 +384,7 @@ def test_a_request_when_nothing_is_left_to_gain(ask: Ask, problem: Callable[...,
 
 def test_a_program_that_is_changed_in_place_of_the_best_comes_with_a_reason(ask: Ask) -> None:
     better, low = replace(PARENT, rewards=(2.65, 0.0, 1.0)), replace(PARENT, rewards=(1.0, 0.0, 3.0))
-    for parent, why in ((better, "its sum_of_radii is better"), (low, "another start may lead further")):
+    for parent, why in ((better, "its sum_of_radii is better"), (low, "for variety")):
         assert f"Program 7 is changed, not the best: {why}." in ask((parent,), (), state=SearchState(OTHER)).user
     assert "not the best" not in ask((OTHER,), (), state=SearchState(OTHER)).user
 
