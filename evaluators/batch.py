@@ -1,7 +1,5 @@
 """A batch of programs to evaluate, and the processes started ahead of time for it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

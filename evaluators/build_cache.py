@@ -4,8 +4,6 @@ Candidates cannot reach the folder, and a build's files are stored under the dig
 only determine its own entry. An entry carries a digest of its content: a damaged one is built again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

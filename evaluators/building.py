@@ -4,8 +4,6 @@ The build sees what a candidate sees: no network, a read-only system, its own ``
 program starts, and only regular files leave it, as data that the worker never interprets.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

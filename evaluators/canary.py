@@ -4,8 +4,6 @@ A tier that starts may still not isolate: a kernel can lack a feature, a contain
 disable it. The canary program attempts attacks and reports which succeeded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """The worker's end of one candidate process: send calls and accept each result once."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from dataclasses import dataclass

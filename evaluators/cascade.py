@@ -1,7 +1,5 @@
 """Run the stages of an evaluation cascade. Each stage measures objectives and decides whether the next one runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure

@@ -5,8 +5,6 @@ candidate that stops halfway keeps its answered cases. Visible cases run first: 
 input, its output cannot reveal one.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import replace

@@ -5,8 +5,6 @@ raises ``FrameError``, and the worker reads nothing more from that process. Earl
 results survive.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compare an answer with the expected value as JSON, without calling a candidate's ``__eq__``."""
 
-from __future__ import annotations
-
 import math
 
 from pydantic import JsonValue

@@ -1,7 +1,5 @@
 """Share the slots of a worker among evaluations of several cores."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import tempfile

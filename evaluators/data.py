@@ -5,8 +5,6 @@ process restarts for the next. The author's process outlives an evaluation, so C
 to single texts.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ No code of a package runs during a build, whose memory, time and space are bound
 of every file, which each process verifies before it uses the folder for the first time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

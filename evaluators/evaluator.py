@@ -4,8 +4,6 @@ Only the worker knows expected outputs and decides the result. Programs and scri
 (``evaluators.tiers``), which see code and inputs only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

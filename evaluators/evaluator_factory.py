@@ -1,7 +1,5 @@
 """Open an evaluator in the strongest sandbox tier that works on this machine, or in the configured tier."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

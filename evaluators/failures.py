@@ -1,7 +1,5 @@
 """Convert the end of a process, or a malformed answer, into a failure value."""
 
-from __future__ import annotations
-
 import os
 import signal
 

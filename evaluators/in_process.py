@@ -5,8 +5,6 @@ candidate gets a fresh process, which can reach neither other candidates nor the
 itself, so they cannot be trusted. Names that are not objectives become a note.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import replace

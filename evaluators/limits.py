@@ -1,7 +1,5 @@
 """Resource limits of a contained process, set before it reads anything of a candidate."""
 
-from __future__ import annotations
-
 from evaluators.contained.bounds import cpu_rlimit
 from speciate.domain.limits import Limits
 

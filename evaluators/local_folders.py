@@ -1,7 +1,5 @@
 """Private folders, and temporary ones named after their process, so that the next one removes those of killed ones."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Install packages with pip and compile them: no code of theirs runs, and memory, time and space are bounded."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The candidate of one scripted evaluation, in a process that restarts after it dies."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

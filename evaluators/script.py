@@ -1,7 +1,5 @@
 """Run the author's script in its own contained process, which serves a batch and restarts after it dies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
@@ -67,7 +65,7 @@ class Script:
         program: str,
         seed: int,
         listen: Callable[[], Message],
-        findings: ScriptOutput,
+        findings: "ScriptOutput",
         excuses: Set[str] = frozenset(),
         candidate: RestartingCandidate | None = None,
     ) -> StageRewards | Failure:

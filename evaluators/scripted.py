@@ -7,8 +7,6 @@ script's own time has a separate limit. In the result, ``wall_s`` covers the who
 ``memory_bytes`` only the candidate.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from functools import partial

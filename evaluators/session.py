@@ -1,7 +1,5 @@
 """Exchange messages with an untrusted process, which can neither block nor harm the worker."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -180,7 +178,7 @@ class Session:
         """Note that the process has ended or closed the channel, as the script that called it directly noticed."""
         self._gone = True
 
-    def drain_beside(self, other: Session | None) -> None:
+    def drain_beside(self, other: "Session | None") -> None:
         """From now on, drain the logs of another process, too, while this one is waited for."""
         for fd in self._logs_beside:
             self._poll.unregister(fd)

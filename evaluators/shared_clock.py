@@ -1,7 +1,5 @@
 """Clock of a candidate that a script writes and the worker reads while the script calls over a direct channel."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

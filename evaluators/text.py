@@ -1,7 +1,5 @@
 """Bound and sanitize texts from candidates and scripts."""
 
-from __future__ import annotations
-
 import json
 
 from pydantic import JsonValue

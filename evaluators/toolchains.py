@@ -1,7 +1,5 @@
 """Compilers and interpreters of this machine that candidates see inside the sandbox."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Prometheus metrics: requests of this process, and gauges of the installation from PostgreSQL and Redis."""
 
-from __future__ import annotations
-
 import collections
 import threading
 import time
@@ -66,10 +64,10 @@ class ServiceMetrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def watch(self, installation: InstallationCollector) -> None:
+    def watch(self, installation: "InstallationCollector") -> None:
         self._registry.register(installation)
 
-    def forget(self, installation: InstallationCollector) -> None:
+    def forget(self, installation: "InstallationCollector") -> None:
         """Remove the gauges of the installation and close its connection."""
         self._registry.unregister(installation)
         installation.close()

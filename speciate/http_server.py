@@ -1,7 +1,5 @@
 """uvicorn that sleeps while nothing happens."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from types import FrameType

@@ -1,7 +1,5 @@
 """Time-ordered ids (UUIDv7)."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import threading

@@ -4,8 +4,6 @@ Without a token, web pages in a browser on this machine remain a danger: a page 
 host name of its own (DNS rebinding) or from its own origin. The headers ``Host`` and ``Origin`` expose both.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ A wheel must not install top-level packages with such common names. It holds the
 folder goes onto the path of our own processes only.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Find the service of a data directory, which writes its address there."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Final

@@ -1,7 +1,5 @@
 """Load settings: flags override a TOML file, which overrides the environment (``SPECIATE_*``)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Run a command of the user within limits, and end everything that it started."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """Run the reconciler: one leader among all control workers, one pass a second."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading
@@ -190,7 +188,7 @@ def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
 
 
 @contextmanager
-def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator[_LeaderLock]:
+def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator["_LeaderLock"]:
     """Hold a connection, past any pooler, whose advisory lock makes this process the leader.
 
     The session of another leader is ended after ``silent_s`` seconds without a sign of life.

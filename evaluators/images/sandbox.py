@@ -1,7 +1,5 @@
 """Containers of an image as a sandbox: each contained process is a relay to a container engine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -41,7 +39,7 @@ class ImageSandbox:
         self.name, self.folders = engine.name, folders
         self._engine, self._image, self._writable = engine, image, writable
 
-    def start(self, needs: ProcessSpec) -> ImageSupervisor:
+    def start(self, needs: ProcessSpec) -> "ImageSupervisor":
         limits = needs.limits
         order = {
             "engine": asdict(self._engine),
@@ -65,7 +63,7 @@ class ImageSupervisor:
         self._engine, self._order = engine, order
         self._running: ImageProcess | None = None
 
-    def start(self, ended: Callable[[], None]) -> ImageProcess:
+    def start(self, ended: Callable[[], None]) -> "ImageProcess":
         self.idle = False
 
         def stopped() -> None:

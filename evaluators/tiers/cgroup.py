@@ -6,8 +6,6 @@ a group to a service with ``Delegate=memory pids`` and ``DelegateSubgroup=main``
 own processes out of the delegated group, which must be empty to have children with limits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

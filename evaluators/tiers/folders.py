@@ -4,8 +4,6 @@ In tier A a zygote mounts the common root read-only, and each candidate sees one
 candidate read one folder. The worker therefore writes a folder once for all candidates of a problem.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Command line and configuration of each tier's zygote: user, isolation and readable paths."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

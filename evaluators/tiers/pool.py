@@ -1,7 +1,5 @@
 """Pool of a tier's zygotes: one per set of packages, preloaded modules and cores, started on first use."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

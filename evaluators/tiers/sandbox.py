@@ -1,7 +1,5 @@
 """Interface of the sandbox tiers."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

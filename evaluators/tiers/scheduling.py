@@ -3,8 +3,6 @@
 The kernel counts the wait of every task (``/proc/PID/schedstat``: nanoseconds running, and nanoseconds waiting to run).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

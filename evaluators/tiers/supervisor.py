@@ -1,7 +1,5 @@
 """The worker's end of a supervisor, which runs contained processes one after another."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -70,7 +68,7 @@ class Supervisor:
     def closed(self) -> bool:
         return self._connection.fileno() < 0
 
-    def start(self, ended: Callable[[], None]) -> ContainedProcess:
+    def start(self, ended: Callable[[], None]) -> "ContainedProcess":
         self.idle = False
         return ContainedProcess(self, ended)
 

@@ -1,7 +1,5 @@
 """The worker's end of a zygote: start it, request supervisors from it, and restart it when it dies."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Live parts of pages: rendered once per commit for all viewers of a process (ADR 16)."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -34,7 +32,7 @@ class LivePart:
 class _LiveChannel(Channel[str]):
     """Renders a part and keeps its latest frame; positions are ids of frames."""
 
-    def __init__(self, run_id: UUID | None, render: Callable[[], LivePart], hub: LiveViews) -> None:
+    def __init__(self, run_id: UUID | None, render: Callable[[], LivePart], hub: "LiveViews") -> None:
         super().__init__(run_id)
         self.frame, self.frame_id, self.final = b"", "", False
         self._render = render

@@ -1,7 +1,5 @@
 """Command line interface: ``speciate NOUN VERB``, with one module or package per noun, assembled in ``app``."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

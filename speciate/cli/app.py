@@ -1,7 +1,5 @@
 """The command tree of ``speciate``. Only the module of the invoked command is imported."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, Final

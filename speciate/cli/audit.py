@@ -1,7 +1,5 @@
 """``speciate audit``: the log of requests that changed something."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

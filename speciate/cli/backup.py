@@ -3,8 +3,6 @@
 Redis is not part of a backup: its contents are rebuilt from PostgreSQL.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

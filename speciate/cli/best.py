@@ -1,7 +1,5 @@
 """``speciate best``: print or write the best program of a run, or all programs of its Pareto front."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

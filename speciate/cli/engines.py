@@ -1,7 +1,5 @@
 """``speciate engines``: install engines and run them on runs that wait for one."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

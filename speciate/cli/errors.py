@@ -1,7 +1,5 @@
 """Exit codes of the commands, and how an error is printed."""
 
-from __future__ import annotations
-
 import re
 from enum import IntEnum
 from typing import Final

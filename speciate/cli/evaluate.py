@@ -1,7 +1,5 @@
 """``speciate evaluate``: lease candidates and evaluate each with a command."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -118,7 +116,7 @@ def _waiting_note(service: Client, problem: str | None, run: str | None, offered
     return note
 
 
-def _stop_on_signals(worker: EvaluationWorker, runner: _CommandRunner) -> None:
+def _stop_on_signals(worker: EvaluationWorker, runner: "_CommandRunner") -> None:
     def stop(*_: object) -> None:
         worker.stop()
         runner.stop()

@@ -1,7 +1,5 @@
 """Write records to JSON Lines, CSV or Parquet files, atomically."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Run the whole service on one machine: servers, schema, API and workers, as children of this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

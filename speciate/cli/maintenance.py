@@ -1,7 +1,5 @@
 """Maintenance of the database: ``speciate prune`` and ``secrets renew``."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``speciate models``: download open-weight models, list and remove them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

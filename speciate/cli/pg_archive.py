@@ -1,7 +1,5 @@
 """Dump and restore a PostgreSQL database as one archive, with ``pg_dump`` and ``pg_restore``."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Ports of this machine."""
 
-from __future__ import annotations
-
 import socket
 import time
 

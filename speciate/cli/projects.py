@@ -1,7 +1,5 @@
 """``speciate projects``: namespaces with quotas."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import typer

@@ -1,7 +1,5 @@
 """``speciate serve``: serve small policies on the CPU with vLLM-compatible routes, without torch."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

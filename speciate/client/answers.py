@@ -1,7 +1,5 @@
 """The best candidate and the front of a run as notebooks show them. Text from models and users is escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final

@@ -1,7 +1,5 @@
 """Validate the arguments of client methods before sending them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID

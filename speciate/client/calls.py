@@ -1,7 +1,5 @@
 """Describe one request to the REST API and how its response is read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Connection settings: base URL, token, timeouts and retries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,7 +37,7 @@ class Connection:
     @classmethod
     def to(
         cls, url: str | None, token: str | None, project: str | None = None, socket: str | None = None
-    ) -> Connection:
+    ) -> "Connection":
         """Return the connection for the given arguments, completed from the settings."""
         settings = load_settings(url=url, token=token, project=project)
         configured = settings.token.get_secret_value() if settings.token is not None and socket is None else None

@@ -1,7 +1,5 @@
 """Evaluate leased candidates with a function, until there are no more or the worker is stopped."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Follow the events of a run over several connections: position, reconnection delays and when to give up."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Display runs in notebooks. Text from models and users is escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Read responses: return the value, or raise the error of the service with its class and message."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar

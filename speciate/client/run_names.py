@@ -1,7 +1,5 @@
 """Find a run by what people call it: an id, a part of it, the run's name, its answer's directory or its problem."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Access control: token scopes and project quotas."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 
@@ -29,7 +27,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
     """All of the above, and administer the project."""
 
-    def includes(self, other: Scope) -> bool:
+    def includes(self, other: "Scope") -> bool:
         return other in _GRANTS[self]
 
 

@@ -1,7 +1,5 @@
 """Budgets of a run. Work is reserved before and settled after, so a budget is never exceeded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Self

@@ -1,7 +1,5 @@
 """Campaigns: one policy, many problems and one budget of evaluations, spent where a new target is likeliest."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Self
 

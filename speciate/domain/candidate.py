@@ -7,8 +7,6 @@ writes. Strategies and prompts receive the ``Individual`` of a candidate. What t
 ``RolloutAnswer`` for trainers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum

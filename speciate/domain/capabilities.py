@@ -1,7 +1,5 @@
 """Capabilities that workers announce: programs of languages, and container images."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """What requests to a policy cost; apart from budgets, whose validation takes time to import."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -15,5 +13,5 @@ class Charge:
     estimated: int = 0
     """Those of the tokens that the endpoint did not report."""
 
-    def __add__(self, other: Charge) -> Charge:
+    def __add__(self, other: "Charge") -> "Charge":
         return Charge(self.tokens + other.tokens, self.cost + other.cost, self.estimated + other.estimated)

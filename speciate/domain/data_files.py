@@ -1,7 +1,5 @@
 """Contents of data files: texts, or bytes as a ``data:`` URL (RFC 2397), since definitions are JSON."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping

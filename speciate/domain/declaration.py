@@ -4,8 +4,6 @@ Every kind of declaration shares this lifecycle: *running* until its controller 
 resume or cancel it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum

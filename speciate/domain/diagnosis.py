@@ -1,7 +1,5 @@
 """Why a run cannot make progress: its evaluator is broken, or its policy's answers are unreadable or repeat."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 
@@ -97,7 +95,7 @@ class Diagnosis(Value):
     @classmethod
     def of(
         cls, fault: Fault, failure: Failure, candidate: int, failures: int, *, remedy: str | None = None
-    ) -> Diagnosis:
+    ) -> "Diagnosis":
         """Return the diagnosis for the latest failure; ``remedy`` replaces the usual one."""
         return cls(
             fault=fault,

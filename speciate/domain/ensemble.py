@@ -10,8 +10,6 @@ policies for non-stationary bandit problems", arXiv 0805.3415, section 2.1): the
 the best later.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,13 +62,13 @@ class DecayedCounts:
     judged: float = 0.0
     won: float = 0.0
 
-    def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> DecayedCounts:
+    def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> "DecayedCounts":
         """Return the counts with answers of batch ``at``, which may be an older one."""
         now = self.seen(discount, at)
         more = discount ** (now.at - at)
         return DecayedCounts(now.at, now.asked + more * asked, now.judged + more * judged, now.won + more * won)
 
-    def seen(self, discount: float, at: int) -> DecayedCounts:
+    def seen(self, discount: float, at: int) -> "DecayedCounts":
         """Return the counts discounted to a later batch; unchanged for an earlier one."""
         if at <= self.at:
             return self
@@ -93,7 +91,7 @@ class BanditArm:
     decayed: DecayedCounts | None = None
     """Discounted counts; None without a discount."""
 
-    def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> BanditArm:
+    def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> "BanditArm":
         return BanditArm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.decayed)
 
     def cost(self, budget: Budget) -> float:

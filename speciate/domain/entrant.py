@@ -1,7 +1,5 @@
 """Entrants of tournaments: a policy or ensemble for each role, with a strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -116,7 +114,7 @@ class Entrant(EngineOptions):
     def search(self) -> Search:
         return Search(self.searched_by, canonical_json(self.search_options), self.role_labels()[1])
 
-    def repeats(self, other: Entrant) -> bool:
+    def repeats(self, other: "Entrant") -> bool:
         """Return True if it is the other entrant, or another training run of its method that is searched alike."""
         return self.name == other.name or (
             self.method is not None and self.method == other.method and self.search == other.search

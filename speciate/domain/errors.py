@@ -1,7 +1,5 @@
 """The error classes. A message names the object, the place and the remedy. Candidate failures are not errors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Events of a run, in order. They hold no clock readings and no random ids, so that a replay produces equal events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -10,8 +10,6 @@ The text is::
 A file's line that looks like a heading gets one more backslash in the text: ``# \\=== file: x ===``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

@@ -5,8 +5,6 @@ sampling (Chapelle and Li, "An empirical evaluation of Thompson sampling", NIPS 
 Kalyani, "Taming non-stationary bandits: a Bayesian approach", 2017). An answer wins if it enters the archive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -44,10 +42,10 @@ class Gain:
     late_won: float = 0.0
     """``won``, halved likewise."""
 
-    def plus(self, *, won: bool) -> Gain:
+    def plus(self, *, won: bool) -> "Gain":
         return Gain(self.judged + 1, self.won + won, self.late_judged + 1, self.late_won + won)
 
-    def aged(self) -> Gain:
+    def aged(self) -> "Gain":
         return Gain(self.judged, self.won, self.late_judged / 2, self.late_won / 2)
 
     @property

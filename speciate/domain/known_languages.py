@@ -1,7 +1,5 @@
 """Languages that a problem can name without commands: the one declaration of their files, fences and commands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

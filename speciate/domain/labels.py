@@ -1,7 +1,5 @@
 """Labels of runs: name, tags and note for people. They do not affect the run."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints

@@ -1,7 +1,5 @@
 """Programming languages of candidates other than Python: a source file, a build command and a run command."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Import slow modules at their first use: a command of the command line needs few of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType

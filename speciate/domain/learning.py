@@ -1,7 +1,5 @@
 """Learning from search: options of a run that trains its own policy, and the lineage of the versions that it writes."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 

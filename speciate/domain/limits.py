@@ -1,7 +1,5 @@
 """Limits of one evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 

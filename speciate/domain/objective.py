@@ -1,7 +1,5 @@
 """Objectives of a problem: the components of its reward vector."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import StrEnum

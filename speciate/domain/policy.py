@@ -1,7 +1,5 @@
 """Policies: endpoints and programs that propose candidates."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Self

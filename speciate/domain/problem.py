@@ -1,7 +1,5 @@
 """A problem: its candidates, objectives, targets, limits and evaluator."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

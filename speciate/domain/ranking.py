@@ -6,8 +6,6 @@ easy to hard), then the objectives: the declared weights, the only objective, or
 and then to the best ends of all ranges. Of equals the earlier one is better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

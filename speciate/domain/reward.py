@@ -5,8 +5,6 @@ vectors that the search compares: one column per objective of role ``objective``
 ends of the declared range.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +89,7 @@ class RewardSpace:
         worst = {o.name: o.worst for o in self.objectives if o.name in unmeasured}
         return self.vector({**rewards, **worst}), unmeasured
 
-    def widened(self, rewards: FloatArray) -> RewardSpace:
+    def widened(self, rewards: FloatArray) -> "RewardSpace":
         """Return the space with every estimated range widened to the best of raw rewards, shape (n, d).
 
         The result depends on the rewards alone, so that a replay, which has the same archive, compares alike.

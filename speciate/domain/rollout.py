@@ -1,7 +1,5 @@
 """Prompts, completions and rollouts, and the names of prompt templates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property

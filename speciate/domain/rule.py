@@ -10,8 +10,6 @@ Grammar (keywords in lower case, optional blanks)::
 Rules are never evaluated as code; names are resolved to the problem's objectives when a rule is parsed.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re
@@ -90,7 +88,7 @@ class _Comparison:
         missing = np.maximum(np.abs(values - self.limit) / widths[self.position], _LEAST)
         return np.where(_OPERATORS[self.sign](values, self.limit), 0.0, missing)
 
-    def negated(self) -> _Comparison:
+    def negated(self) -> "_Comparison":
         return _Comparison(self.name, self.position, _OPPOSITE[self.sign], self.limit)
 
 
@@ -98,7 +96,7 @@ class _Comparison:
 class _Junction:
     """Several parts of which all hold, or at least one."""
 
-    parts: tuple[_Node, ...]
+    parts: tuple["_Node", ...]
     every: bool
 
     def holds(self, rewards: Sequence[float]) -> bool:
@@ -112,7 +110,7 @@ class _Junction:
         missing = [part.distances(rewards, widths) for part in self.parts]
         return reduce(np.add if self.every else np.minimum, missing)
 
-    def negated(self) -> _Junction:
+    def negated(self) -> "_Junction":
         return _Junction(tuple(part.negated() for part in self.parts), not self.every)
 
 

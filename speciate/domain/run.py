@@ -1,7 +1,5 @@
 """Runs: states, specification and counters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum

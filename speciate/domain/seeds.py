@@ -1,7 +1,5 @@
 """Seed programs of a run: the programs that it evaluates first, in place of the problem's seed program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, Self

@@ -1,7 +1,5 @@
 """Evaluation cascades: cheap stages filter candidates for expensive ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

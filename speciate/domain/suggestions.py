@@ -1,7 +1,5 @@
 """Suggest the names nearest to a mistyped one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final

@@ -1,7 +1,5 @@
 """Targets, and the claims of candidates that meet one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

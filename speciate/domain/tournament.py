@@ -1,7 +1,5 @@
 """Tournaments: head-to-head comparisons of policies, declared before the first run and never changed after."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
@@ -67,7 +65,7 @@ class MethodGroup(NamedTuple):
     def seeds(self) -> tuple[int, ...]:
         return tuple(entrant.training_seed or 0 for entrant in self.runs)
 
-    def paired_with(self, other: MethodGroup) -> bool:
+    def paired_with(self, other: "MethodGroup") -> bool:
         """Return True if the runs are paired: both methods declare the same training seeds."""
         return self.seeds == other.seeds
 

@@ -1,7 +1,5 @@
 """Find values that JSON or PostgreSQL cannot store unchanged, before any work is done."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import chain

@@ -1,7 +1,5 @@
 """Validation messages and typed option parsing for Pydantic models."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar

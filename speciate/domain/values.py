@@ -1,7 +1,5 @@
 """Base types of all domain values: names, frozen models, canonical JSON and digests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

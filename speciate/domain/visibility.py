@@ -1,7 +1,5 @@
 """Archive, delete and restore runs, problems and policies: the verbs, the list filter and the refusals."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Protocol
 

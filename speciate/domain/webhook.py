@@ -1,7 +1,5 @@
 """Webhooks: subscriptions to events, and the retry schedule of deliveries."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

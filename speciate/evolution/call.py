@@ -1,7 +1,5 @@
 """``speciate.evolve``, ``speciate.evolve_async`` and ``speciate.estimate``."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

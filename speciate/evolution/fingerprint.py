@@ -1,7 +1,5 @@
 """What a scoring function depends on, as a digest: a run may continue only with the function that began it."""
 
-from __future__ import annotations
-
 import copyreg
 import hashlib
 import inspect

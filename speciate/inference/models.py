@@ -1,7 +1,5 @@
 """Served models: those loaded at the start, and others, such as versions that runs learn, at their first request."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -27,7 +25,7 @@ class LoadedModel:
 
     engine: Engine
     text: TextTokenizer
-    card: ModelCard
+    card: "ModelCard"
 
 
 def load_model(folder: Path) -> LoadedModel:

@@ -1,7 +1,5 @@
 """Convert between texts and tokens: the checkpoint's tokenizer, its chat template, and stop strings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -92,7 +90,7 @@ class TextTokenizer:
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text + opening, special=False)
 
-    def watch(self, stops: Sequence[str]) -> StopStringWatcher:
+    def watch(self, stops: Sequence[str]) -> "StopStringWatcher":
         return StopStringWatcher(self._tokenizer, stops)
 
 

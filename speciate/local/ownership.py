@@ -1,7 +1,5 @@
 """The runs that a process executes, noted in a locked file, so that the next process finds those of a killed one."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Threads that execute jobs, and the share of cores that an evaluation takes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Execute work units in threads of this process, as the workers of a service do in theirs."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -4,8 +4,6 @@ Forms (November 2026): ``claude -p --output-format json`` and ``stream-json``, `
 --output-format json``, ``opencode run --format json``. Any other output is the answer itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

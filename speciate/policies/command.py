@@ -4,8 +4,6 @@ The program reads the prompt on standard input, in a new folder that holds the p
 is its answer, and what it prints first the idea; else its answer is what it prints.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

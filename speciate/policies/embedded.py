@@ -4,8 +4,6 @@ The server's address is a setting and not part of the registration, so that a po
 service runs.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Check an endpoint before use: health, model, weights, and LoRA adapters, which are loaded."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

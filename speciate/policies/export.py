@@ -1,7 +1,5 @@
 """Copy the checkpoint of a policy version that a run learned."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Represent a proposer outside the service: an agent or a person that sends programs to runs (ADR 38)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Exchange HTTP requests with one policy's endpoint, within limits on time, size and content coding."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ vLLM's model list names a folder or repository (``root``) and, for an adapter, i
 inference server states the SHA-256 of the weights. ``created`` is the time of the request and identifies nothing.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Make policies of models and agents that were not registered: ``PROVIDER/NAME``, an address, or a command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Define a policy kind: its client, what the client may use, and what the command line and the form show."""
 
-from __future__ import annotations
-
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

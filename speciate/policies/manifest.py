@@ -1,7 +1,5 @@
 """Read and write the manifest of a checkpoint: its training, its prompt format, and the digest of its weights."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read numbers that endpoints report. Any value may arrive: text, NaN, 10**400."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Final

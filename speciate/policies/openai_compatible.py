@@ -1,7 +1,5 @@
 """Sample from an endpoint that speaks the OpenAI protocol: vLLM, the bundled inference server, or a hosted one."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Options of the policy kind ``openai_compatible``."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 

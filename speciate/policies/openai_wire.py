@@ -1,7 +1,5 @@
 """Write requests and read responses of the OpenAI protocol as vLLM speaks it, without trusting the server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Polish the numbers of programs, without a model: a numerical optimizer whose steps are candidates of the run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Clients of policies, kept so that their connections are reused."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Prices of models: the user's table, then the shipped one, which has a date."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Answers have the form of a model's (fenced programs, or tagged documents), so that they are parsed the same way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

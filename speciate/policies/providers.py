@@ -4,8 +4,6 @@ The fields are those that each provider documents (November 2026). A preset fill
 policy stores the result, so a later change of a preset changes no registered policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Explain a refused request: find the field that the endpoint names, and the option that fixes it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

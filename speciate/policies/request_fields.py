@@ -4,8 +4,6 @@ Servers that speak the OpenAI protocol differ in the fields that they accept. A 
 options, so that its registration says exactly what was sent.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

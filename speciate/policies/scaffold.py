@@ -4,8 +4,6 @@ What stands between two answers is written here, so a small model cannot miss th
 continues a text or a message will do. The trainer writes the same (``speciate.training.rollout_rules``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Answer from a script: for tests, replays and benchmarks of everything except policies."""
 
-from __future__ import annotations
-
 import hashlib
 from enum import StrEnum
 from typing import Final, Self

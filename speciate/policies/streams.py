@@ -1,7 +1,5 @@
 """Join the chunks of a streamed response (server-sent events) into the response that was not streamed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Read the tokens that an endpoint reports, within what a request can cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,7 +39,7 @@ class Billed:
     def tokens(self) -> int:
         return self.prompt + self.completion
 
-    def __add__(self, other: Billed) -> Billed:
+    def __add__(self, other: "Billed") -> "Billed":
         return Billed(self.prompt + other.prompt, self.completion + other.completion, self.estimated + other.estimated)
 
     def charge(self, price: Price | None) -> Charge:

@@ -5,8 +5,6 @@ reloaded under an old name or mixed with another one's prefix cache answer witho
 continued greedily, and the likeliest tokens are compared with those that the trainer stored (``domain.policy.Probe``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Port to the sandboxed evaluator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

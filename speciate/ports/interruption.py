@@ -1,7 +1,5 @@
 """Interrupt work whose lease is lost: an evaluation of hours would otherwise hold its slot for nothing."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

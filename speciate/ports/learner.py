@@ -1,7 +1,5 @@
 """Port to a learner, which takes one training step from groups of completions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,13 +1,11 @@
 """Progress of long evaluations, reported while they run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-_REPORTER: ContextVar[_Reporter | None] = ContextVar("reporter", default=None)
+_REPORTER: ContextVar["_Reporter | None"] = ContextVar("reporter", default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """New runs, and the port to stored runs that starting one needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

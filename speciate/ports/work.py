@@ -1,7 +1,5 @@
 """Port to the work queue: work units, leases, and transactions that take effect exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -111,7 +109,7 @@ class RunContext:
     seeds: tuple[SeedProgram, ...] = ()
     proposer_version: int = 0  # number of the proposer's version
 
-    def learned(self, version: LearnedVersion | None) -> RunContext:
+    def learned(self, version: "LearnedVersion | None") -> "RunContext":
         """Return this context with a learned version in place of the proposer."""
         if version is None:
             return self

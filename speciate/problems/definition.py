@@ -1,7 +1,5 @@
 """Validate a problem definition in JSON values and report all errors at once, each with its place and a fix."""
 
-from __future__ import annotations
-
 import ast
 import warnings
 from collections.abc import Mapping

@@ -5,8 +5,6 @@
 its folder ``prompts``.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

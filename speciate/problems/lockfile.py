@@ -3,8 +3,6 @@
 Tools such as ``pip-compile``, ``uv export`` and ``pip lock`` write them. ``pylock.toml`` is defined by PEP 751.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

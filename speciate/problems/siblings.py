@@ -3,8 +3,6 @@
 The definition may also contain each of them itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

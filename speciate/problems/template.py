@@ -1,7 +1,5 @@
 """The small, complete problems that ``speciate problems init`` writes for an author to start from."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``tomllib`` has parsed the text before, so this scanner can assume a valid document.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

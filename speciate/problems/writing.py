@@ -1,7 +1,5 @@
 """Write a problem as ``problem.toml`` and the files beside it, so that ``load_problem`` returns an equal problem."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ With the style ``scaffolded`` a policy with several answers writes only their bo
 between two of them, in training, in the engine and by continued requests.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

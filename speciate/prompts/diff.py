@@ -14,8 +14,6 @@ tabs for blanks or blanks for tabs, or with other steps. The match must be uniqu
 before protected ones.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import math

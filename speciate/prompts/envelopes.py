@@ -5,8 +5,6 @@ Models trained on agents call tools that were not offered. Known forms: ``<tool_
 (Mistral).
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

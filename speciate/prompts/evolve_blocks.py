@@ -7,8 +7,6 @@ A region lies between two lines that hold a marker alone, in a comment of any la
     # EVOLVE-BLOCK-END
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

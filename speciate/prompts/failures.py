@@ -1,7 +1,5 @@
 """Failures as prompts show them: the message with its place in the candidate's own lines, and the frequent ones."""
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections import Counter

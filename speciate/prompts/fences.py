@@ -1,7 +1,5 @@
 """Find fenced code blocks in completions, tolerating surrounding text, nested fences and a missing end."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable

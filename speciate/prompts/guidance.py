@@ -1,7 +1,5 @@
 """Guidance prompts: request a piece of advice, parse it, and show it in later prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Instructions on the form of an answer: the stable head of every prompt."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from speciate.domain.policy import EditFormat, Policy

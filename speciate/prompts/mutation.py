@@ -1,7 +1,5 @@
 """Build the prompt for children of selected parents, or for a first program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Parse completions into candidates, and reject unusable answers with a reason. Never raises on hostile input."""
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -4,8 +4,6 @@ Models draft first and answer last, but also end with a usage example, a test or
 and helpers in blocks of their own.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Merge the files of an answer with the files of its parent."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Restore text outside of EVOLVE-BLOCKs: a child's regions are inserted into the parent's text."""
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Parse untrusted Python without executing it."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

@@ -1,7 +1,5 @@
 """Stable reasons for rejecting an answer when it is read. Runs count them; dashboards and prompts show them."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Render problems, rewards, failures and feedback as prompt text: bounded, named, and fenced if untrusted."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

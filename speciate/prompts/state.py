@@ -1,7 +1,5 @@
 """What a run has found so far, as prompts show it: the best program, the evaluations left, and what was tried."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ templates. Blank lines divide a template into parts. A part whose placeholders a
 heading right above it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Sanitize, fence and shorten prompt text. Text from models, candidates and authors is untrusted."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

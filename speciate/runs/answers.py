@@ -1,7 +1,5 @@
 """Read completions: each becomes a rollout, and its answers become proposals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

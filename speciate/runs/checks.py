@@ -1,7 +1,5 @@
 """Reject runs that cannot work, before they are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Count outcomes of candidates, track the best candidate and claim targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final

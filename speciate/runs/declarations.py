@@ -1,7 +1,5 @@
 """Validate declarations before they are stored: pin names to versions and check every run they may start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 

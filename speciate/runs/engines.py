@@ -1,7 +1,5 @@
 """What an engine outside the service is told, and what its requests change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

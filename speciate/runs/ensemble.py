@@ -1,7 +1,5 @@
 """Choose a policy of an ensemble for each prompt."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Prompts and scores of a problem outside a run, for environments of reinforcement learning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

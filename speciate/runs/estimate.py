@@ -6,8 +6,6 @@ A range spans the means of these n runs, widened by a factor of 1 + 1 / 2n, or o
 ``docs/howto/monitor.md`` states what is assumed where no run tells.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Final

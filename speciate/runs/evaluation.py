@@ -1,7 +1,5 @@
 """Evaluate the programs of a batch, and repeat evaluations."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

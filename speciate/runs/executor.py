@@ -1,7 +1,5 @@
 """Execute work units under a lease, in a worker or in one process."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Evaluate candidates outside the service: request the missing results, and check those that are submitted (ADR 38)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Proposals from outside the service: prompts that proposers ask for, and admission of what they send (ADR 38)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Failures among a run's latest candidates: what prompts say of them, and programs to repair."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Final

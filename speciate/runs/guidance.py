@@ -1,7 +1,5 @@
 """Guidance: draw advice for prompts, request new advice, and count the success of each piece."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Start, continue and end lanes: the chains of work units that a run has in flight."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Every group is in one place: waiting in the progress, in the payload of one ``learn`` unit, or in a counter (ADR 52).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

@@ -5,8 +5,6 @@ change in the same transaction. The functions do no I/O. They are the rules for 
 end of a run and for pauses are in ``speciate.runs.stopping``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace

@@ -28,8 +28,6 @@ All random choices of a unit come from the seed, the problem and the ordinal of 
 same seed and the same answers therefore give the same events on any worker.
 """
 
-from __future__ import annotations
-
 from speciate.domain.policy import PolicyRole
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, WorkStore

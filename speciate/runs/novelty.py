@@ -5,8 +5,6 @@ their sets of token shingles (Broder, "On the resemblance and containment of doc
 the sets of a window are small, so sketches would save nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

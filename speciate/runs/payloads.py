@@ -1,7 +1,5 @@
 """Payloads of work units as JSON values. They hold the programs between proposal and evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Mutable state of a run, and what a transaction changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

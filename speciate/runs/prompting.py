@@ -1,7 +1,5 @@
 """Build the prompts of a batch, and choose the policies that receive them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

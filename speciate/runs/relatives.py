@@ -1,7 +1,5 @@
 """Read the ancestors of a candidate and their children, for policies that learn from what was tried."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

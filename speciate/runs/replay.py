@@ -4,8 +4,6 @@ A run with one lane has a single order of events. With the same code, problem an
 recorded ones. The report holds the first difference, which shows a change or a source of nondeterminism.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Look up the problem and the policies of a run by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Sample the policies of a batch within the budget of tokens and dollars."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Compare how much evaluations of a seed program differ with what its problem declares."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

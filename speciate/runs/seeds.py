@@ -1,7 +1,5 @@
 """Read the seed programs of a new run, also from other runs, and check them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 

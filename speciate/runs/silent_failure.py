@@ -1,7 +1,5 @@
 """Recognise an evaluation that gave rewards although it failed: evaluators catch their own exceptions and answer 0."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

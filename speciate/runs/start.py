@@ -1,7 +1,5 @@
 """Create a run and start it, exactly once for each idempotency key."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from speciate.domain.labels import NO_LABELS, Labels

@@ -18,8 +18,6 @@ A run that ends discards its work in flight, except after a plateau or a spent b
 its results may meet a target. Counts of answers and failures in a row are in ``RunProgress.streaks``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Give a strategy read access to the population of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final

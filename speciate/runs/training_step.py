@@ -1,7 +1,5 @@
 """Take one training step: read the groups of a ``learn`` unit, call the learner, and commit the new policy version."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Base class of the records, and pages of records."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """Records of candidates, rollouts, advice and the archive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
@@ -104,7 +102,7 @@ class CandidateDetail(CandidateRecord):
         default=None, exclude_if=lambda tags: tags is None
     )
     """Tags of its run when the export began; only exports have them."""
-    _notebook_view: Callable[[CandidateDetail], str] | None = PrivateAttr(None)
+    _notebook_view: Callable[["CandidateDetail"], str] | None = PrivateAttr(None)
 
     def _repr_html_(self) -> str | None:
         return None if self._notebook_view is None else self._notebook_view(self)

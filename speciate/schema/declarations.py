@@ -1,7 +1,5 @@
 """Records of declarations: tournaments with their runs, campaigns with their problems and slices."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Generic, TypeVar
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Records of engines: programs that propose all candidates of a run from outside the service."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID

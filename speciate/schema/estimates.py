@@ -1,7 +1,5 @@
 """Estimates of what a run will spend, and what they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID

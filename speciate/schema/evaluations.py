@@ -1,7 +1,5 @@
 """Records of external evaluations: leased candidates and what became of submitted results."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID

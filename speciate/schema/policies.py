@@ -1,7 +1,5 @@
 """Records of policies, ensembles and answer statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Records of problems, their versions and sets."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from uuid import UUID
 

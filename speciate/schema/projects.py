@@ -1,7 +1,5 @@
 """Records of projects, tokens, principals and the audit log."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from uuid import UUID
 

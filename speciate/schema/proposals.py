@@ -1,7 +1,5 @@
 """Records of proposals from outside the service: prompts to answer, receipts and results (ADR 38)."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Self
 from uuid import UUID

@@ -1,7 +1,5 @@
 """The result of a run as lists show it: the rewards of its best candidate beside those of the seed program."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from speciate.domain.numbers import short_number

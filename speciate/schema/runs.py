@@ -1,7 +1,5 @@
 """Records of runs, their events, their work units and the workers."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from typing import Any

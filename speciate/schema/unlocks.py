@@ -1,7 +1,5 @@
 """Records of unlocks, attempts and objective records."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Records of webhooks and deliveries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any

@@ -13,8 +13,6 @@ Decisions depend on the results of earlier slices in decision order, never on th
 campaign does not depend on the speed of its workers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read and update an island's archive. Its size is bounded by its cell names, not by the number of candidates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

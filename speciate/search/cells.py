@@ -5,8 +5,6 @@ sum is poor. The lattice depends on the number of objectives alone, so it is the
 and has at most ``MAX_TRADE_OFFS`` weightings.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

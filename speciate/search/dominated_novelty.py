@@ -4,8 +4,6 @@ After Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, arXiv 2502.00
 fitness and rewards as descriptors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -9,8 +9,6 @@ Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625, Methods: the weaker 
 best of the others); arXiv 2501.09891, section 3.2 (Mind Evolution: founders are diverse elites of all islands).
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

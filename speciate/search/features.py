@@ -4,8 +4,6 @@ A cell is a bin on every chosen feature, named such as ``length:2,nesting:1`` (M
 arXiv 1504.04909). Features cost a few microseconds, except ``depth``, which parses the program, and ``novelty``.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """Islands: turns, weightings and migration around a ring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple

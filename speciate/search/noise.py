@@ -12,8 +12,6 @@ raises the expected value of the best program by more than a new program usually
 noise the bounds are the values, and nothing is repeated.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ mechanisms", section 2). The gain of a candidate is the amount by which it raise
 lattice of trade-offs. All is computed from the archive and the latest candidates, so that a replay draws the same.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,7 +33,7 @@ class Operator(StrEnum):
     POLISH = "polish"
 
     @classmethod
-    def of(cls, candidate: Individual) -> Operator | None:
+    def of(cls, candidate: Individual) -> "Operator | None":
         """Return the operator that made a candidate; None for a seed program."""
         if candidate.role is PolicyRole.SEED:
             return None

@@ -11,8 +11,6 @@ since a search with lanes knows the children only; T is the sum of n over the ar
 whose ancestors are in the archive count for each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

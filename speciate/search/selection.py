@@ -8,8 +8,6 @@ All operators have the signature ``(points, rng, weights) -> row``:
 - result: the selected row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

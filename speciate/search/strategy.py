@@ -5,8 +5,6 @@ values. Its only memory is the archive. The same strategy therefore runs in a un
 workers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +61,7 @@ class EliteTable:
         return len(self.cells)
 
     @classmethod
-    def of(cls, elites: Sequence[Placement], dimensions: int) -> EliteTable:
+    def of(cls, elites: Sequence[Placement], dimensions: int) -> "EliteTable":
         elites = sorted(elites, key=lambda each: each.cell)
         exact = (0.0,) * dimensions
         return cls(
@@ -86,7 +84,7 @@ class Family:
     group: int  # children of one prompt
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> Family:
+    def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> "Family":
         missing = (float("nan"),) * dimensions
         return cls(
             numbers=np.array([number for number, _, _ in rows], dtype=np.int64),

@@ -13,8 +13,6 @@ A candidate without a target never displaces one that meets it. Parents are draw
 targets, or from the best ones once all targets are met.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Store problems, problem sets and policies: immutable versions, found by id or name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Filters and pages of lists, and the opaque cursors that continue them."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

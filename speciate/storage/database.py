@@ -1,7 +1,5 @@
 """Connect to PostgreSQL, and retry calls while the server restarts."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import math

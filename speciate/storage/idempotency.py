@@ -1,7 +1,5 @@
 """Idempotency keys: a repeated request returns the resource of the first one."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import sqlalchemy as sa

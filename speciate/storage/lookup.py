@@ -1,7 +1,5 @@
 """Lookup by name, and values that tables hold as JSON."""
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeVar
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Reject the deletion of what others refer to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID

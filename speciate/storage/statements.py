@@ -11,8 +11,6 @@ takes any JSON value. Name the columns that a statement returns: a prepared ``SE
 adds one.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Read the unlock record: reached targets, their cost, and the record history of a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID

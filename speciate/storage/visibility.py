@@ -1,7 +1,5 @@
 """Build the SQL of archiving and deleting, which runs, problems and policies share."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from uuid import UUID
 

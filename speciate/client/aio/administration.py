@@ -1,7 +1,5 @@
 """Client groups for tokens, projects and webhooks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Final

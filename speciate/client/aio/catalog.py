@@ -1,7 +1,5 @@
 """Client groups for problems, problem sets and policies."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID

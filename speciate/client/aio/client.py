@@ -1,7 +1,5 @@
 """The client of a Speciate service."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from functools import cached_property
 from types import TracebackType

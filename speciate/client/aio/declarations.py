@@ -1,7 +1,5 @@
 """Client groups for tournaments and campaigns."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid4

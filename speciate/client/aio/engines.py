@@ -1,7 +1,5 @@
 """Client group for runners of engines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID, uuid4

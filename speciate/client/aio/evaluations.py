@@ -1,7 +1,5 @@
 """Client group for external evaluators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """Client groups for runs and candidates."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Send API calls over HTTP: retries, pages, JSON Lines and event streams."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Write programs as the answers of a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

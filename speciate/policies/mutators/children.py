@@ -1,7 +1,5 @@
 """Make a child of given parents: draw operators, apply them, and reject invalid children."""
 
-from __future__ import annotations
-
 import ast
 import json
 from bisect import bisect_right

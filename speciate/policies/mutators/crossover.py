@@ -1,7 +1,5 @@
 """Recombine two parents: constants, sub-expressions, definitions, whole regions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from speciate.policies.mutators.numbers import written

@@ -4,8 +4,6 @@ The mutator is stateless. Step sizes are drawn log-uniformly over several decade
 stage, a fixed share of the children has it.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Options of the policy kind ``program_mutator``."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pydantic import Field, model_validator

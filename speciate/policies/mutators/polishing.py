@@ -7,8 +7,6 @@ programs of the same shape and their rewards, whoever wrote them. So answers may
 same record gives the same proposals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

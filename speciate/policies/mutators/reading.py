@@ -1,7 +1,5 @@
 """Parse a text into a ``Source``: a Python program if it is one, else text that contains numbers."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import lru_cache

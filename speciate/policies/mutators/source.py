@@ -5,8 +5,6 @@ and comments survive. A program has hundreds of places, so they are named tuples
 program has EVOLVE-BLOCKs, only places inside them are included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Edit the structure of a program: operators, expressions, statements, elements of displays."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypeVar

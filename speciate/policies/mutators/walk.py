@@ -1,7 +1,5 @@
 """Walk a syntax tree and collect the places where the program may be edited."""
 
-from __future__ import annotations
-
 import ast
 from typing import Final
 

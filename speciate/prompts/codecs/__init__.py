@@ -1,7 +1,5 @@
 """Codecs for models too small for English. A new codec is one file and one line in ``CODECS``."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from speciate.domain.errors import InvalidInputError

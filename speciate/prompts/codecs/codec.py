@@ -1,7 +1,5 @@
 """The protocol of codecs, which translate between problems and the tokens of a tiny model, and their common tokens."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from speciate.domain.candidate import Individual

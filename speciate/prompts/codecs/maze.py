@@ -3,8 +3,6 @@
 ``S60 .50 .40 G41 … <b17> <one>`` is a prompt, ``60 50 40 41 …`` an answer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

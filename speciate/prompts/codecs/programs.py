@@ -3,8 +3,6 @@
 ``x3 y5 x19 y1 … <one>`` is a prompt; ``y5 x10 y1`` is the program ``5 if x < 10 else 1``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The search strategies. A new strategy is one file, with an import and a line in ``STRATEGIES``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -12,8 +12,6 @@ The rule "change the best, at times another elite" is hard to beat with small bu
 Baselines are Competitive with Code Evolution"), so the strategy begins as this rule and departs from it on evidence.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 import numpy as np

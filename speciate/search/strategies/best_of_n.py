@@ -1,7 +1,5 @@
 """Best of n: independent samples, the baseline for every search at the same budget."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

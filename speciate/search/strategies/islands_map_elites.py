@@ -6,8 +6,6 @@ Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625: independently evolvi
 every program shape, the best under the island's own weighting; parents are selected by ε-lexicase.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Final
 
 import numpy as np

@@ -15,8 +15,6 @@ Deviations from the source:
 - The source has 4 islands and 4 turns; with a few hundred candidates, half of each leaves time for more generations.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import ClassVar, Final
 

@@ -7,8 +7,6 @@ answer is in the cell ``@last``, whose fitness is the batch of the answer: the c
 answers of an older chain. Trade-off cells beside it keep the records and are never selected from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import StrEnum

@@ -11,8 +11,6 @@ Three parts, all on reward vectors:
 - *Partners*: the elite that adds most to the first parent where that is weak.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

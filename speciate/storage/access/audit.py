@@ -4,8 +4,6 @@ A database trigger refuses to change or delete entries. Only retention may delet
 trigger reads, and it writes an entry about each deletion.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final

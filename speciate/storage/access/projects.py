@@ -1,7 +1,5 @@
 """Store projects and their quotas."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

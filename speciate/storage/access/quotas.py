@@ -5,8 +5,6 @@ spent. The runs of a tournament or campaign do not count separately. An extended
 extension.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Store the sealed API keys of policies, and count the secrets that the secret keys open."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import sqlalchemy as sa

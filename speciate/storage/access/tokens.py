@@ -3,8 +3,6 @@
 SHA-256 without salt or stretching suffices: the hashed secrets are 256 random bits, which cannot be guessed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

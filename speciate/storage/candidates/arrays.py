@@ -3,8 +3,6 @@
 The server packs the rows into one value, which costs a tenth of Python objects per row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -93,7 +91,7 @@ class CandidateArrays:
         points = space.normalise(self.rewards[rows])
         return np.sort(rows[extended_front(points[: len(known)], points[len(known) :])])
 
-    def followed_by(self, more: CandidateArrays) -> CandidateArrays:
+    def followed_by(self, more: "CandidateArrays") -> "CandidateArrays":
         """Return these candidates followed by later ones."""
         if not len(more):
             return self

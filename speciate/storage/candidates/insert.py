@@ -1,7 +1,5 @@
 """Insert the rollouts, candidates and reusable results of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Translate filters and orders of candidate lists into SQL (ADR 29)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Read a run's population: elites, individuals by number, duplicates by text and syntax tree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Read the candidates of a run: pages, single ones with their texts, front, archive, ancestors and export."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Store campaigns: the run of each problem, and every decision with its result."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID

@@ -1,7 +1,5 @@
 """The shared learner of a campaign: which run has it, and what its runs learned together (ADR 52)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Store declarations: rows that are written once under a name and then change only their state."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast

@@ -1,7 +1,5 @@
 """Summarize ended runs of tournaments once, as numbers beside the plan; reports read nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Store tournaments: amendments, and the plan with the run started for each of its entries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

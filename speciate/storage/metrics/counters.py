@@ -4,8 +4,6 @@ A process adds up in memory and sends once a second; counts that cannot be sent 
 the totals: Prometheus handles the reset of a counter, and nothing else depends on them.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from bisect import bisect_left

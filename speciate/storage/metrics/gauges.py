@@ -1,7 +1,5 @@
 """Read the state of the installation from PostgreSQL, for the metrics endpoint and ``doctor``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

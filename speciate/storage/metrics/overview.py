@@ -1,7 +1,5 @@
 """Read totals across runs for the dashboard: run states, latest unlocks, unlock matrix, policy statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Store the advice that runs with guidance write for their own prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID

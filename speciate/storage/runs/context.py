@@ -1,7 +1,5 @@
 """Load the immutable parts of a run: problem, policies, ensembles and spec."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

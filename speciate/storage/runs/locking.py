@@ -1,7 +1,5 @@
 """Lock, load and save the progress of a run, its only mutable row."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Remove what was deleted long ago, each object in one transaction; an interrupted pass continues with the next one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final

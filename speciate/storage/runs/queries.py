@@ -1,7 +1,5 @@
 """Read the records of a run: rollouts, advice and events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Read the records of runs: one by id, pages by filter and order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

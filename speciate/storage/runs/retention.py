@@ -5,8 +5,6 @@ candidates that claimed a target or hold a cell of the archive, also keep progra
 a transaction, and an interrupted pass can be repeated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Create, steer, label, hide and list runs on PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Types and columns that tables share."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from uuid import UUID
 

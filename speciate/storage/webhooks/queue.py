@@ -1,7 +1,5 @@
 """The queue of deliveries: events enter it in the transaction that causes them, and senders lease them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Store webhooks, and list their deliveries."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

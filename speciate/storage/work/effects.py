@@ -1,7 +1,5 @@
 """Write the changes of a run in the transaction that holds its lock; read and refute claims."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Lease runs to the runners of engines, and book what the engines ask of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Store external evaluations: requests of parked units, leases of external evaluators, and their results (ADR 38)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ A message says that some unit is ready; the worker that receives it takes the un
 unit that is passed over is taken with another message, since there are as many messages as ready units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast

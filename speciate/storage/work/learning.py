@@ -1,7 +1,5 @@
 """Read the version and the groups that a run learns from, and store the versions that it writes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Revise the archive of a run with noisy rewards, in the transaction that records a batch (see ``search.noise``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """Take proposals and hints from outside the service, and hand out prompts (ADR 38)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

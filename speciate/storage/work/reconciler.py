@@ -1,7 +1,5 @@
 """Recover from expired leases, lost messages, exceeded time and stalled runs; one leader does it every second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Execute a run again in a schema of its own, which is dropped afterwards: no worker or client sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID, uuid4

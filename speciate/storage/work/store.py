@@ -1,7 +1,5 @@
 """Work store on PostgreSQL: a lease is claimed by an update and finished in one fenced transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial

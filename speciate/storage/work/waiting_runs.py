@@ -1,7 +1,5 @@
 """Runs that wait for a worker with the programs that their problem needs (ADR 47), or for an external evaluator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Final
