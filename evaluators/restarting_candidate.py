@@ -20,7 +20,6 @@ from speciate.domain.candidate import Failure, FailureKind
 
 _MAX_DEATHS = 8
 
-
 _EXITED = Failure(FailureKind.CRASHED, "exited")
 
 Drain = Callable[[Session | None], None]

@@ -23,7 +23,6 @@ _MODEL_BATCH: Final = 8
 """Answers that a model writes before the first of them are shown."""
 _MAX_ROWS: Final = 40
 
-
 _SEARCHES: Final = {"sorting-network-8": 1200, "circle-packing-26": 1200, "online-bin-packing": 250}
 """Budget of each problem at ``--scale 1``, in evaluations."""
 _MODEL_SEARCH: Final = {"circle-packing-26": 32}

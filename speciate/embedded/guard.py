@@ -51,7 +51,6 @@ _DEATH_SEEN_S = 0.1
 _USERS_CHECK_S = 0.2
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible wait does not even end at SIGKILL
 
-
 _LIBC = ctypes.CDLL(None) if _LINUX else None
 
 

@@ -6,7 +6,6 @@ import inspect
 import io
 import pickle
 import sys
-import sysconfig
 from functools import partial
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -27,8 +26,7 @@ class _SourcePickler(pickle.Pickler):
         super().__init__(stream)
         self.unread: set[str] = set()
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
-        inner = function.func if isinstance(function, partial) else function
-        self._home = getattr(inner, "__module__", "")
+        self._home = getattr(function.func if isinstance(function, partial) else function, "__module__", "")
         path = getattr(sys.modules.get(self._home), "__file__", None)
         self._folder = Path(path).absolute().parent if path else Path.cwd()
 
@@ -60,17 +58,17 @@ class _SourcePickler(pickle.Pickler):
             source = getattr(getattr(item, "__code__", None), "co_code", "")
         if isinstance(item, type):
             return str, (source, item.__bases__, *filter(inspect.isfunction, vars(item).values()))
-        captured = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
-        used = []
+        values = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
         for name in sorted(_names(item.__code__)):
             beside = self._folder / f"{name}.py"  # imported in its body
-            used.append(item.__globals__.get(name) or (beside.is_file() and beside.read_bytes()))
-        return str, (source, item.__defaults__, item.__kwdefaults__, captured, used)
+            values.append(item.__globals__.get(name) or (beside.is_file() and beside.read_bytes()))
+        # Sets have another order in every process.
+        values = [sorted(each, key=repr) if isinstance(each, set | frozenset) else each for each in values]
+        return str, (source, item.__defaults__, item.__kwdefaults__, values)
 
     def _of_module(self, module: ModuleType) -> tuple[Any, ...]:
         path = Path(getattr(module, "__file__", None) or "/").absolute()
-        library = "site-packages" in path.parts or path.is_relative_to(sysconfig.get_path("stdlib"))
-        if library or not path.is_file() or not path.is_relative_to(self._folder):
+        if "site-packages" in path.parts or not path.is_file() or not path.is_relative_to(self._folder):
             return str, (module.__name__, str(getattr(module, "__version__", "")))
         files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
         used = [sys.modules.get(getattr(each, "__module__", "")) or each for each in vars(module).values()]

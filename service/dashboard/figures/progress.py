@@ -24,7 +24,6 @@ _HEIGHTS: Final = (16, 16, 18, 24, 30)  # by the number of objectives drawn
 
 _MAX_STEPS: Final = 400
 _MAX_FAILURES: Final = 12
-_AIMS: Final = 30  # characters beside a title in a chart of a third of the page
 
 
 def progress_chart(
@@ -51,7 +50,7 @@ def progress_chart(
         lines = limit_lines(problem, objective, name)
         # Named beside the title: in a small chart, labels at the lines would be cut off or lie over the curve.
         aims = ", ".join(f"{line.pop('label')['text']} {line['y0']:.4g}" for line in lines)
-        if len(problem.targets) == 1 or len(aims) > _AIMS:  # its name would be repeated, or values cut off
+        if len(problem.targets) == 1 or len(aims) > 30:  # its name would be repeated, or values cut off
             aims = ", ".join(f"{line['y0']:.4g}" for line in lines)
             aims = aims and f"target{'s' * (len(lines) > 1)} {aims}"
         layout["shapes"] += lines

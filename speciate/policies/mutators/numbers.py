@@ -17,7 +17,6 @@ _DIGITS: Final = 12
 _RELOCATED: Final = 0.12
 _INT_LIMIT: Final = 10**15
 
-
 Sigmas = tuple[float, float]
 """The smallest and the largest step, as shares of the value or of the typical value."""
 

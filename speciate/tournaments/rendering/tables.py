@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Final
 
 from speciate.domain.entrant import Entrant
@@ -157,8 +156,8 @@ def _standings(report: Report) -> Section:
         " score; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
         " brackets are 95 % percentile bootstrap intervals over problems. The tables below test the differences."
     )
-    score = attrgetter("best_1.value" if report.design.declared.metric.of_scores else "pass_1.value")
-    standings = sorted(report.standings.standings, key=lambda each: -(score(each) or 0.0))
+    measure = "best_1" if report.design.declared.metric.of_scores else "pass_1"
+    standings = sorted(report.standings.standings, key=lambda each: -(getattr(each, measure).value or 0.0))
     note += withheld(standings)
     rows = tuple(_standing(standing, several=k > 1) for standing in standings)
     several = [f">pass@{k}", f">best@{k}"] if k > 1 else []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -141,3 +144,19 @@ def test_a_function_that_expects_a_candidate_learns_how_to_get_it() -> None:
 
     with pytest.raises(InvalidInputError, match="the path of the program's file: a parameter named candidate"):
         ScoreFunction(score).problem(PROGRAM, NO_SANDBOX)
+
+
+def test_a_set_gives_one_digest_in_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("NAMES = {'a', 'b', 'c', 'd'}\ndef score(path):\n    return len(NAMES)\n")
+    code = "import script; from speciate.evolution.fingerprint import fingerprint; print(fingerprint(script.score)[0])"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(digests) == 1
