@@ -5,6 +5,8 @@ sampling (Chapelle and Li, "An empirical evaluation of Thompson sampling", NIPS 
 Kalyani, "Taming non-stationary bandits: a Bayesian approach", 2017). An answer wins if it enters the archive.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
