@@ -5,8 +5,6 @@ sampling (Chapelle and Li, "An empirical evaluation of Thompson sampling", NIPS 
 Kalyani, "Taming non-stationary bandits: a Bayesian approach", 2017). An answer wins if it enters the archive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -69,7 +67,7 @@ class Advice:
     gain: Gain = Gain()
 
 
-def draw(pieces: Sequence[Advice], rng: np.random.Generator) -> Advice:
+def draw(pieces: Sequence[Advice], rng: "np.random.Generator") -> Advice:
     """Draw the piece for the next prompt; ``rng`` draws once for each piece, not at all for a single one."""
     if len(pieces) == 1:
         return pieces[0]

@@ -63,8 +63,7 @@ def showing(evolution: Evolution, *, unread: Collection[str] = (), enabled: bool
 
 
 def _say(*lines: str) -> None:
-    for line in lines:
-        sys.stderr.write(f"{printable(line)}\n")
+    sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
 
 
 def status(run: RunRecord, problem: Problem) -> str:
