@@ -134,7 +134,7 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
     values = objectives_text(problem, member) if member.rewards else "which failed"
-    violated = problem.ranking.violations(member.rewards or ())
+    violated = problem.ranking.violations(member.rewards) if member.rewards else ()
     values += "".join(f", violates {each.name} {each.sign} {short_number(each.limit)}" for each in violated)
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
 

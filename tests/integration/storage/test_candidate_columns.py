@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
@@ -48,7 +49,8 @@ _LATER: dict[str, Any] = {"repeats": (), "first": None, "error": (), "evaluation
 
 def _filled(kind: type[Any], **given: Any) -> dict[str, Any]:
     """Return a value other than the default for every field."""
-    return {f.name: _VALUES[str(f.type)] for f in fields(kind) if f.name not in given} | given
+    types = {f.name: re.sub(r"<class '|'>|[\w.]+\.(?=\w)", "", str(f.type)) for f in fields(kind)}
+    return {name: _VALUES[text] for name, text in types.items() if name not in given} | given
 
 
 def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, Candidate]:

@@ -95,4 +95,4 @@ def test_the_client_sends_only_query_parameters_that_its_operations_have() -> No
             read = {each["name"] for one in operations for each in one.get("parameters", ()) if each["in"] == "query"}
             assert set(call.query) <= read, (method.__qualname__, call.path, set(call.query) - read)
             queries += bool(call.query)
-    assert queries > 18
+    assert queries > 15
