@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli.export import replaced_file
 from speciate.cli.output import format_number, invocation, print_fields, sanitize
+from speciate.domain.candidate import mark_of
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
-from speciate.domain.problem import mark_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -80,7 +80,7 @@ class BestProgram:
                 for each in self.service.candidates.lineage(candidate.id)
             ],
             "tier": candidate.tier,
-            "mark": mark_of(version.definition),
+            "mark": _mark(version),
             "program_hash": candidate.program_hash,
             "files": list(self.files),
             "speciate": __version__,
@@ -130,7 +130,7 @@ class BestProgram:
     def print_facts(self, written: Path | None, *, stderr: bool = False, page: bool = True) -> None:
         """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
         print_fields(
-            *(*best_fields(self.run), ("mark", mark_of(self.problem.definition)), ("written to", written)),
+            *(*best_fields(self.run), ("mark", _mark(self.problem)), ("written to", written)),
             ("page", self.run.url if page else None),
             stderr=stderr,
         )
@@ -232,3 +232,8 @@ def _why_none(run: RunHandle) -> str:
     at = ranking.nearest(vectors)
     missing = "; ".join(map(str, ranking.violations(vectors[at])))
     return f"{none}. The nearest is candidate {elites[at].number:,}: {missing}."
+
+
+def _mark(version: ProblemVersion) -> str:
+    problem = version.definition
+    return mark_of(attested=problem.attested, forgeable=problem.forgeable)

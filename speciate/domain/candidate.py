@@ -291,3 +291,10 @@ class Candidate:
             self.evaluations,
             self.evaluation.cpu_s,
         )
+
+
+def mark_of(*, attested: bool, forgeable: bool) -> str:
+    """Return what to say beside rewards that need not be true; empty if Speciate measured them."""
+    if attested:
+        return "ATTESTED: external evaluators submit the rewards"
+    return "FORGEABLE: candidates share a process with their scorer" if forgeable else ""

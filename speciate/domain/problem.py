@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -493,19 +493,3 @@ def _refuse_repeats(what: str, names: Sequence[str]) -> None:
     if count > 1:
         last = len(names) - 1 - names[::-1].index(name)
         raise InvalidFieldError(f"{what}s.{last}.name", f"{what} {name!r} is declared {count} times: names must differ")
-
-
-class Marked(Protocol):
-    """A problem, or what a report keeps of one."""
-
-    @property
-    def attested(self) -> bool: ...
-    @property
-    def forgeable(self) -> bool: ...
-
-
-def mark_of(problem: Marked) -> str:
-    """Return what to say beside rewards that need not be true; empty if Speciate measured them."""
-    if problem.attested:
-        return "ATTESTED: external evaluators submit the rewards"
-    return "FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from speciate.domain.candidate import mark_of
 from speciate.domain.entrant import Entrant
-from speciate.domain.problem import mark_of
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, shown, withheld
@@ -131,7 +131,12 @@ def _design(design: Design) -> Section:
 
 def _problems(design: Design) -> Section:
     rows = tuple(
-        (p.name, p.target, *(f"sha256 {digest[:16]}" for digest in (p.digest, p.evaluator_digest)), mark_of(p))
+        (
+            p.name,
+            p.target,
+            *(f"sha256 {digest[:16]}" for digest in (p.digest, p.evaluator_digest)),
+            mark_of(attested=p.attested, forgeable=p.forgeable),
+        )
         for p in design.problems
     )
     return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
