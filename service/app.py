@@ -22,13 +22,13 @@ from service.dependencies import AppState, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
 from service.middleware.access_control import LOGIN_PATHS, AccessControl
 from service.middleware.body_limit import BodyLimit
-from service.middleware.headers import SecurityHeaders
+from service.middleware.headers import ResponseHeaders
 from service.middleware.request_metrics import RequestMetrics
 from service.middleware.stream_limit import StreamLimit
 from service.ownership import OwnershipCache
 from service.readiness import Readiness
 from service.run_events import EventHub
-from service.shutdown import ConnectionDrain, on_stop_signal
+from service.shutdown import on_stop_signal
 from service.streams import StreamHub
 from speciate import __version__
 from speciate.domain.access import Scope
@@ -76,9 +76,8 @@ def create_app(
         from service.dashboard.error_pages import ErrorPages
 
         app.add_middleware(ErrorPages)
-    app.add_middleware(SecurityHeaders)
     app.state.draining = threading.Event()
-    app.add_middleware(ConnectionDrain)
+    app.add_middleware(ResponseHeaders)
     app.add_middleware(RequestMetrics, metrics=metrics)
     app.openapi = partial(openapi_schema.openapi_document, app)  # type: ignore[method-assign]
     return app

@@ -1,4 +1,4 @@
-"""Graceful shutdown: announce it, close connections with their responses, end event streams, then stop the server."""
+"""Graceful shutdown: announce it, end event streams, then stop the server."""
 
 import asyncio
 import signal
@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
-
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 @contextmanager
@@ -47,22 +44,3 @@ def on_stop_signal(drain: Callable[[], None], end: Callable[[], None], drain_s: 
     finally:
         for each in chained:
             signal.signal(each, previous[each])
-
-
-class ConnectionDrain:
-    """Add ``Connection: close`` to every response once shutdown has begun, so that clients move to other replicas."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["app"].state.draining.is_set():
-            await self._app(scope, receive, send)
-            return
-
-        async def close(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Connection"] = "close"
-            await send(message)
-
-        await self._app(scope, receive, close)

@@ -1,7 +1,5 @@
 """Routes for runners of engines: lease runs, let their policies answer, evaluate programs (ADR 65)."""
 
-import asyncio
-import time
 from functools import partial
 from typing import Annotated, Final, Literal
 from uuid import UUID
@@ -32,7 +30,6 @@ from speciate.storage.work.engines import require_running
 
 router = APIRouter(prefix="/v1", tags=["engines"], route_class=StrictRoute)
 
-_POLL_S: Final = 1.0
 _MAX_LEASE_S: Final = 3600.0
 _MAX_CHAT: Final = 4 << 20
 
@@ -119,14 +116,12 @@ async def acquire_engine_session(
         tournament_id=tournament,
         run_id=body.run,
     )
-    deadline = time.monotonic() + body.wait_s
-    while True:
-        session, commits = await to_thread.run_sync(lease)
+    async for session, commits in attempts(lease, request, body.wait_s):
         for commit in commits:
             stores.signals.committed(commit)
-        if session is not None or time.monotonic() >= deadline or await request.is_disconnected():
-            return Page[EngineSession](items=() if session is None else (session,))
-        await asyncio.sleep(_POLL_S)
+        if session is not None:
+            return Page[EngineSession](items=(session,))
+    return Page[EngineSession](items=())
 
 
 @router.post("/engine-sessions/{session_id}:renew")

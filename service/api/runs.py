@@ -1,11 +1,12 @@
 """Routes for runs: start, list, read, label, steer, archive and delete. Also the list of strategies."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, SteeringRequest, VisibilityFilter
 from service.dependencies import Cursor, Limit, StoresDep
@@ -67,6 +68,21 @@ def store_if_match(header: str | None, runs: PostgresRunStore) -> PostgresRunSto
 
 def _tag(revision: int, state: RunState) -> str:
     return f'"{revision}-{state.value}"'
+
+
+async def _change_of_run(
+    run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None
+) -> Callable[[Callable[[PostgresRunStore], Commit]], RunRecord]:
+    """Return a function that changes the run of the path, if it still has the given ETag, and returns the run."""
+
+    def apply(change: Callable[[PostgresRunStore], Commit]) -> RunRecord:
+        stores.signals.committed(change(store_if_match(if_match, stores.runs)))
+        return _current(run_id, stores, response)
+
+    return apply
+
+
+ChangeDep = Annotated[Callable[[Callable[[PostgresRunStore], Commit]], RunRecord], Depends(_change_of_run)]
 
 
 @router.get("")
@@ -167,56 +183,45 @@ def list_active_evaluations(run_id: RunId, stores: StoresDep) -> Page[ActiveEval
 
 
 @router.patch("/{run_id}", name="label_run")
-def label(
-    run_id: RunId, body: Relabelling, stores: StoresDep, response: Response, if_match: IfMatch = None
-) -> RunRecord:
+def label(run_id: RunId, body: Relabelling, apply: ChangeDep) -> RunRecord:
     """Change name, tags or note of a run, in any state. Labels do not affect the search."""
-    return _changed(store_if_match(if_match, stores.runs).label(run_id, body), run_id, stores, response)
+    return apply(lambda runs: runs.label(run_id, body))
 
 
 @router.post("/{run_id}:pause", name="pause_run")
-def pause(
-    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
-) -> RunRecord:
+def pause(run_id: RunId, apply: ChangeDep, body: SteeringRequest | None = None) -> RunRecord:
     """Pause a run. Work in flight still counts."""
-    commit = store_if_match(if_match, stores.runs).pause(run_id, body.reason if body else None)
-    return _changed(commit, run_id, stores, response)
+    return apply(lambda runs: runs.pause(run_id, body.reason if body else None))
 
 
 @router.post("/{run_id}:resume", name="resume_run")
-def resume(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+def resume(run_id: RunId, apply: ChangeDep) -> RunRecord:
     """Resume a paused run."""
-    return _changed(store_if_match(if_match, stores.runs).resume(run_id), run_id, stores, response)
+    return apply(lambda runs: runs.resume(run_id))
 
 
 @router.post("/{run_id}:cancel", name="cancel_run")
-def cancel(
-    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
-) -> RunRecord:
+def cancel(run_id: RunId, apply: ChangeDep, body: SteeringRequest | None = None) -> RunRecord:
     """Cancel a run. Work in flight is discarded; committed results stay."""
-    commit = store_if_match(if_match, stores.runs).cancel(run_id, body.reason if body else None)
-    return _changed(commit, run_id, stores, response)
+    return apply(lambda runs: runs.cancel(run_id, body.reason if body else None))
 
 
 @router.post("/{run_id}:archive")
-def archive_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+def archive_run(run_id: RunId, apply: ChangeDep) -> RunRecord:
     """Archive an ended run. Lists hide it and new work cannot use it; records still count it."""
-    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.ARCHIVE)
-    return _changed(commit, run_id, stores, response)
+    return apply(lambda runs: runs.change_visibility(run_id, VisibilityChange.ARCHIVE))
 
 
 @router.delete("/{run_id}")
-def delete_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+def delete_run(run_id: RunId, apply: ChangeDep) -> RunRecord:
     """Delete an ended run. It counts nowhere, and can be restored until it is purged."""
-    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.DELETE)
-    return _changed(commit, run_id, stores, response)
+    return apply(lambda runs: runs.change_visibility(run_id, VisibilityChange.DELETE))
 
 
 @router.post("/{run_id}:restore")
-def restore_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+def restore_run(run_id: RunId, apply: ChangeDep) -> RunRecord:
     """Restore an ended run: undo the deletion, else the archiving."""
-    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.RESTORE)
-    return _changed(commit, run_id, stores, response)
+    return apply(lambda runs: runs.change_visibility(run_id, VisibilityChange.RESTORE))
 
 
 @strategies.get("")
@@ -237,11 +242,6 @@ def _strategies() -> Page[StrategyRecord]:
             for name, strategy in STRATEGIES.items()
         )
     )
-
-
-def _changed(commit: Commit, run_id: RunId, stores: Stores, response: Response) -> RunRecord:
-    stores.signals.committed(commit)
-    return _current(run_id, stores, response)
 
 
 def _current(run_id: RunId, stores: Stores, response: Response) -> RunRecord:

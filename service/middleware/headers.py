@@ -1,7 +1,8 @@
-"""Security headers of every response."""
+"""Headers of every response."""
 
 from typing import Final
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY_HEADERS: Final = {
@@ -13,11 +14,12 @@ SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
-_RAW: Final = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
 
+class ResponseHeaders:
+    """Adds the security headers that a response does not set itself.
 
-class SecurityHeaders:
-    """Adds the security headers that a response does not set itself."""
+    Once shutdown has begun, it also adds ``Connection: close``, so that clients move to other replicas.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,8 +31,11 @@ class SecurityHeaders:
 
         async def complete(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(header for header in _RAW if header[0] not in own)]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                if scope["app"].state.draining.is_set():
+                    headers["Connection"] = "close"
             await send(message)
 
         await self._app(scope, receive, complete)

@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from service.shutdown import ConnectionDrain, on_stop_signal
+from service.middleware.headers import ResponseHeaders
+from service.shutdown import on_stop_signal
 
 
 @pytest.mark.parametrize(("signals", "drain_s"), [(1, 0.3), (2, 60.0), (1, 0.0)])
@@ -55,7 +56,7 @@ def test_draining_process_closes_connections_with_the_response() -> None:
 
     app = Starlette(routes=[Route("/", hello)])
     app.state.draining = threading.Event()
-    app.add_middleware(ConnectionDrain)
+    app.add_middleware(ResponseHeaders)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
