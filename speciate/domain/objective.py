@@ -3,11 +3,14 @@
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from speciate.domain.arrays import FloatArray
 from speciate.domain.values import Finite, Identifier, Value
+
+_Values = TypeVar("_Values", float, FloatArray)
 
 
 class Direction(StrEnum):
@@ -76,7 +79,7 @@ class Objective(Value):
         """Arrow to the better end; none for a record, which has no better end."""
         if self.role is ObjectiveRole.RECORD:
             return ""
-        return "↑" if self.direction is Direction.MAXIMIZE else "↓"
+        return "↑" if self.maximized else "↓"
 
     @property
     def aim(self) -> str:
@@ -84,16 +87,42 @@ class Objective(Value):
         return "" if self.role is ObjectiveRole.RECORD else self.direction.value
 
     @property
+    def maximized(self) -> bool:
+        return self.direction is Direction.MAXIMIZE
+
+    @property
+    def comparative(self) -> str:
+        """What a better value is: ``higher`` or ``lower``."""
+        return "higher" if self.maximized else "lower"
+
+    @property
+    def bound(self) -> str:
+        """Comparison that values of a constraint fulfil with its limit."""
+        return ">=" if self.maximized else "<="
+
+    @property
     def worst(self) -> float:
         """Worst end of the range: the value if nothing was measured."""
+        return self.range[not self.maximized]
+
+    @property
+    def best(self) -> float:
+        return self.range[self.maximized]
+
+    def share(self, values: _Values) -> _Values:
+        """Return how near values are to the best end of the range: 1 at that end, 0 at the other."""
         low, high = self.range
-        return low if self.direction is Direction.MAXIMIZE else high
+        share = (values - low) / (high - low)
+        return share if self.maximized else 1.0 - share
 
     def widened(self, values: Sequence[float]) -> Self:
         """Return an objective whose range reaches the best of the values."""
         low, high = self.range
-        ends = (low, max([high, *values])) if self.direction is Direction.MAXIMIZE else (min([low, *values]), high)
+        ends = (low, max([high, *values])) if self.maximized else (min([low, *values]), high)
         return self.model_copy(update={"range": ends})
+
+    def beats(self, value: float, other: float) -> bool:
+        return value > other if self.maximized else value < other
 
     def verdict(self, value: float, seed: float) -> str:
         """Return whether a reward is ``better`` or ``worse`` than the seed's, or ``equal``; empty for a record."""
@@ -101,4 +130,4 @@ class Objective(Value):
             return ""
         if value == seed:
             return "equal"
-        return "better" if (value > seed) == (self.direction is Direction.MAXIMIZE) else "worse"
+        return "better" if self.beats(value, seed) else "worse"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from speciate.domain.arrays import FloatArray, IntArray, np
 from speciate.domain.candidate import Repeat
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.reward import RewardSpace, rounded
 from speciate.domain.rule import Rule, Shortfall, parse_rule
 from speciate.domain.target import Target, TargetSet
@@ -72,11 +72,9 @@ class Ranking:
         """Return the constraints that a raw reward vector of shape (d,) violates; empty for a feasible candidate."""
         violations = []
         for objective, value, width in zip(self.space.objectives, rewards, self.space.widths, strict=True):
-            sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
-            excess = sign * (value - objective.limit)
-            if objective.role is ObjectiveRole.CONSTRAINT and excess > 0:
-                comparison = "<=" if sign > 0 else ">="
-                violations.append(Shortfall(objective.name, value, comparison, objective.limit, excess / width))
+            if objective.role is ObjectiveRole.CONSTRAINT and objective.beats(objective.limit, value):
+                share = abs(value - objective.limit) / width
+                violations.append(Shortfall(objective.name, value, objective.bound, objective.limit, share))
         return tuple(violations)
 
     def refutation(

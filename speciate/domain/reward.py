@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from speciate.domain.arrays import BoolArray, FloatArray, IntArray, np
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 
 # Penalty of infeasible vectors, in ranges: large enough for feasible rewards far below a range that was declared too
 # narrow, and small enough that float64 still resolves different violations.
@@ -110,7 +110,7 @@ class RewardSpace:
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
         compared = rounded(raw)
         columns = [
-            _oriented(compared[:, j], objective)
+            objective.share(compared[:, j])
             for j, objective in enumerate(self.objectives)
             if objective.role is ObjectiveRole.OBJECTIVE
         ]
@@ -129,7 +129,7 @@ class RewardSpace:
         for j, objective in enumerate(self.objectives):
             if objective.role is ObjectiveRole.CONSTRAINT:
                 low, high = objective.range
-                sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
+                sign = -1.0 if objective.maximized else 1.0
                 total += np.maximum(0.0, sign * (raw[:, j] - objective.limit)) / (high - low)
         return total
 
@@ -192,12 +192,6 @@ def extended_front(front: FloatArray, more: FloatArray) -> IntArray:
     for point in more[fresh]:
         kept &= ~np.all(front <= point, axis=1)
     return np.concatenate([np.flatnonzero(kept), len(front) + fresh])
-
-
-def _oriented(column: FloatArray, objective: Objective) -> FloatArray:
-    low, high = objective.range
-    share = (column - low) / (high - low)
-    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
 
 
 def _finite(name: str, value: object) -> float:

@@ -20,7 +20,7 @@ from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
@@ -167,9 +167,8 @@ def _result(problem: Problem, parent: Individual) -> str:
     if parent.rewards is None:
         return ""
     secret = secret_objectives(problem)
-    wish = {Direction.MINIMIZE: "lower", Direction.MAXIMIZE: "higher"}
     objectives = [
-        f"{objective.name} = {short_number(value)} ({wish[objective.direction]} is better)"
+        f"{objective.name} = {short_number(value)} ({objective.comparative} is better)"
         for objective, value in zip(problem.objectives, parent.rewards, strict=True)
         if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
     ]

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from speciate.domain.candidate import Failure, Individual
 from speciate.domain.language import Exchange, Language
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, lines_of, with_contents
@@ -72,7 +72,9 @@ def rewards_text(problem: Problem, member: Individual) -> str:
     """Return the rewards of a program in one line; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     public = [(o, value) for o, value in zip(problem.objectives, member.vector, strict=True) if o.name not in secret]
-    some = public if len(public) <= _MAX_REWARDS else sorted(public, key=closeness)[:_MAX_REWARDS]
+    some = public
+    if len(public) > _MAX_REWARDS:
+        some = sorted(public, key=lambda item: item[0].share(item[1]))[:_MAX_REWARDS]
     texts = [f"{o.name} = {value_text(problem, member, o, value)}{_violation(o, value)}" for o, value in some]
     if len(some) < len(public):
         texts.append(f"… and {len(public) - _MAX_REWARDS} more, closer to their best end")
@@ -166,7 +168,7 @@ def _ranking_text(problem: Problem) -> str:
     elif others:
         orders += ["nearness to the next", "objective furthest from the best end of its range"]
     else:
-        orders.append(f"{'higher' if first.direction is Direction.MAXIMIZE else 'lower'} {first.name}")
+        orders.append(f"{first.comparative} {first.name}")
     return f"Best by: {', '.join(orders)}."
 
 
@@ -200,7 +202,7 @@ def _objective_line(objective: Objective, *, secret: bool) -> str:
         case ObjectiveRole.OBJECTIVE:
             rule = objective.direction.value + ("" if objective.estimated else f", typically {low} to {high}")
         case ObjectiveRole.CONSTRAINT:
-            bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
+            bound = "at least" if objective.maximized else "at most"
             rule = f"constraint: {bound} {short_number(objective.limit)}"
         case ObjectiveRole.RECORD:
             rule = "only recorded"
@@ -209,19 +211,9 @@ def _objective_line(objective: Objective, *, secret: bool) -> str:
 
 
 def _violation(objective: Objective, value: float) -> str:
-    maximised = objective.direction is Direction.MAXIMIZE
-    met = value >= objective.limit if maximised else value <= objective.limit
-    if met or objective.role is not ObjectiveRole.CONSTRAINT:
+    if objective.role is not ObjectiveRole.CONSTRAINT or not objective.beats(objective.limit, value):
         return ""
-    return f" (VIOLATED: must be {'>=' if maximised else '<='} {short_number(objective.limit)})"
-
-
-def closeness(item: tuple[Objective, float]) -> float:
-    """Return how near a value is to the best end of its objective's range: 1 at that end, 0 at the other."""
-    objective, value = item
-    low, high = objective.range
-    share = (value - low) / (high - low)
-    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
+    return f" (VIOLATED: must be {objective.bound} {short_number(objective.limit)})"
 
 
 def _setting(problem: Problem) -> str:

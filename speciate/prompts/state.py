@@ -8,13 +8,13 @@ from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
 from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import SEVERAL, after_reasoning
 from speciate.prompts.python_source import is_program
-from speciate.prompts.render import blocks_text, closeness, next_target, secret_objectives, value_text
+from speciate.prompts.render import blocks_text, next_target, secret_objectives, value_text
 from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
@@ -97,8 +97,7 @@ def goal_text(problem: Problem, best: Individual) -> str:
     if rest := next_target(problem, [best], {}):
         return f"a program that meets {rest}, too, ranks before it"
     if len(problem.space.selected) == 1:
-        better = "higher" if problem.space.selected[0].direction is Direction.MAXIMIZE else "lower"
-        return f"{objectives_text(problem, best)} ({better} is better)"
+        return f"{objectives_text(problem, best)} ({problem.space.selected[0].comparative} is better)"
     if problem.weight_vector is not None:
         return "the weighted sum decides"
     weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
@@ -109,12 +108,12 @@ def goal_text(problem: Problem, best: Individual) -> str:
 def rest_text(problem: Problem, best: Individual) -> str:
     """Return what can still improve if all deciding rewards are at the best ends of declared ranges; else nothing."""
     values = [*zip(problem.objectives, best.vector, strict=True)]
-    spent = all(closeness(each) == 1 and not each[0].estimated for each in values if each[0] in problem.space.selected)
+    spent = all(o.share(value) == 1 and not o.estimated for o, value in values if o in problem.space.selected)
     if not spent or next_target(problem, [best], {}):
         return ""
     for o, value in values:
-        if o.role is ObjectiveRole.RECORD and o.name not in secret_objectives(problem) and closeness((o, value)) < 1:
-            return f"a {'higher' if o.direction is Direction.MAXIMIZE else 'lower'} {o.name}"
+        if o.role is ObjectiveRole.RECORD and o.name not in secret_objectives(problem) and o.share(value) < 1:
+            return f"a {o.comparative} {o.name}"
     return "a simpler or faster program"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 
@@ -18,8 +18,7 @@ def ends_of(problem: Problem) -> dict[str, dict[str, float]]:
         if objective.role is ObjectiveRole.CONSTRAINT:
             ends[objective.name] = {"limit": float(objective.limit or 0.0)}
         elif objective.role is ObjectiveRole.OBJECTIVE:
-            low, high = objective.range if objective.direction is Direction.MAXIMIZE else objective.range[::-1]
-            ends[objective.name] = {"low": low, "high": high}
+            ends[objective.name] = {"low": objective.worst, "high": objective.best}
     return ends
 
 

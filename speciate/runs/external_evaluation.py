@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, UNMEASURED, Evaluation, Failure
 from speciate.domain.capabilities import CALLABLE
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.values import text_digest
@@ -148,12 +148,9 @@ def measured_rewards(problem: Problem, measured: Evaluation) -> dict[str, float]
 
 
 def _check_range(objective: Objective, reward: float) -> None:
-    if objective.role is ObjectiveRole.OBJECTIVE:
-        low, high = objective.range
-        maximize = objective.direction is Direction.MAXIMIZE
-        if reward > high if maximize else reward < low:
-            end = f"at most {high:g}" if maximize else f"at least {low:g}"
-            raise InvalidRewardsError(f"reward {objective.name!r} is {reward:g}: its declared range allows {end}")
+    if objective.role is ObjectiveRole.OBJECTIVE and objective.beats(reward, objective.best):
+        end = f"at {'most' if objective.maximized else 'least'} {objective.best:g}"
+        raise InvalidRewardsError(f"reward {objective.name!r} is {reward:g}: its declared range allows {end}")
 
 
 def evaluation_json(evaluation: Evaluation) -> Any:

@@ -7,7 +7,7 @@ from typing import Final
 
 from speciate.domain.candidate import UNMEASURED, Evaluation, Failure, FailureKind
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 
 REPORTED_ERROR: Final = "evaluator_reported_error"
@@ -135,9 +135,8 @@ def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | Non
 def _beyond_range(problem: Problem, evaluation: Evaluation) -> str:
     """Return what to do about a reward beyond the worst end of its range, which is often the range by default."""
     for objective, reward in zip(problem.objectives, evaluation.rewards or (), strict=False):
-        low, high = objective.range
-        beyond = reward < low if objective.direction is Direction.MAXIMIZE else reward > high
-        if beyond and objective.role is ObjectiveRole.OBJECTIVE:
+        if objective.role is ObjectiveRole.OBJECTIVE and objective.beats(objective.worst, reward):
+            low, high = objective.range
             return (
                 f"`{objective.name}` = {short_number(reward)} lies beyond its range [{short_number(low)},"
                 f" {short_number(high)}]: declare its `range`, the values between a bad and a very good candidate."
@@ -149,13 +148,8 @@ def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
     """Return True if an evaluator gave the worst value of every reward."""
     if evaluation.rewards is None or problem.kind is ProblemKind.CASES or evaluation.stopped_at is not None:
         return False
-    for objective, reward in zip(problem.objectives, evaluation.rewards, strict=True):
-        low, high = objective.range
-        if objective.role is not ObjectiveRole.OBJECTIVE:
-            continue
-        if reward > low if objective.direction is Direction.MAXIMIZE else reward < high:
-            return False
-    return True
+    rewards = zip(problem.objectives, evaluation.rewards, strict=True)
+    return not any(o.role is ObjectiveRole.OBJECTIVE and o.beats(reward, o.worst) for o, reward in rewards)
 
 
 def reported_error(texts: Mapping[str, str], tier: str = "") -> SilentFailure | None:

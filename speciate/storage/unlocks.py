@@ -6,7 +6,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import ClaimState
 from speciate.schema.base import Page
@@ -128,7 +128,7 @@ class UnlockStore(ScopedStore):
             if objective.role is ObjectiveRole.CONSTRAINT:
                 continue
             binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS} | limits
-            binds["sign"] = 1 if objective.direction is Direction.MAXIMIZE else -1
+            binds["sign"] = 1 if objective.maximized else -1
             binds["early"] = _stages_without(definition, objective)
             records += [
                 ObjectiveRecord.model_validate(common | {"objective": objective.name} | row._asdict())
@@ -150,8 +150,7 @@ def _feasible(problem: Problem) -> tuple[str, dict[str, float]]:
     condition, limits = "", dict[str, float]()
     for i, objective in enumerate(problem.objectives, start=1):
         if objective.role is ObjectiveRole.CONSTRAINT:
-            comparison = "<=" if objective.direction is Direction.MINIMIZE else ">="
-            condition += f" AND c.rewards[{i}] {comparison} :limit_{i}"
+            condition += f" AND c.rewards[{i}] {objective.bound} :limit_{i}"
             limits[f"limit_{i}"] = objective.limit
     return condition, limits
 

@@ -255,6 +255,5 @@ def better(objective: Objective) -> str:
     """Return a phrase for the better end of an objective, such as "cost: lower is better"; none for a record."""
     if not objective.aim:
         return f"{objective.name}: only recorded"
-    end = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
     role = "" if objective.role is ObjectiveRole.OBJECTIVE else f" ({objective.role.value})"
-    return f"{objective.name}: {end} is better{role}"
+    return f"{objective.name}: {objective.comparative} is better{role}"

@@ -10,7 +10,6 @@ from speciate.cli.problems.check import score_seed
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import ConflictError, EvaluatorUnavailableError, NotFoundError
 from speciate.domain.guidance import Advice
-from speciate.domain.objective import Direction
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, TemplateName
@@ -36,7 +35,7 @@ def seed_of(problem: Problem) -> Individual:
     if evaluation is None:
         if problem.seed_program:
             output.print_note("The rewards of the seed program are not measured: the worst values stand for them.")
-        worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
+        worst = tuple(o.worst for o in problem.objectives)
         return Individual(1, problem.seed_program, worst)
     return Individual(
         1,
