@@ -26,6 +26,7 @@ from speciate.domain.errors import EvaluatorUnavailableError
 
 _STOP_S: Final = 40.0
 _KILL_MARGIN_S: Final = 60
+_SWEEP_S: Final = 600.0
 _BOOT: Final = (
     "import sys; sys.path[:] = {path!r}; from evaluators.images.relay import main;"
     " main({channel}, {complaints}, sys.argv[1])"
@@ -51,8 +52,6 @@ class ImageSandbox:
             "kill_s": int(PATIENCE * limits.wall_s) + _KILL_MARGIN_S,
         }
         return ImageSupervisor(self._engine, json.dumps(order))
-
-    def close(self) -> None: ...
 
 
 class ImageSupervisor:
@@ -155,10 +154,10 @@ class ImageStore:
         self._ready: set[tuple[str, str]] = set()
         self._swept_at = 0.0
 
-    def require(self, engine: Engine, image: str, *, every_s: float = 600.0) -> None:
+    def require(self, engine: Engine, image: str) -> None:
         """Prepare an image on first use, and remove containers that killed workers left."""
         with self._lock:
-            if time.monotonic() - self._swept_at >= every_s or not self._swept_at:
+            if time.monotonic() - self._swept_at >= _SWEEP_S or not self._swept_at:
                 self._swept_at = time.monotonic()
                 engine.sweep()
             if (engine.name, image) not in self._ready:

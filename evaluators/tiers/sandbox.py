@@ -110,5 +110,3 @@ class Sandbox(Protocol):
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
         """Start a supervisor without waiting for it; raises ``EvaluatorUnavailableError`` or ``OSError``."""
-
-    def close(self) -> None: ...

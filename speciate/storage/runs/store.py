@@ -188,7 +188,6 @@ class PostgresRunStore(ScopedStore):
         tags: Sequence[str] = (),
         name: str | None = None,
         group: str = ALL_RUNS,
-        ids: Sequence[UUID] | None = None,
         order: RunOrder = RunOrder.STARTED,
         reverse: bool = False,
         visibility: Visibility = Visibility.VISIBLE,
@@ -201,7 +200,7 @@ class PostgresRunStore(ScopedStore):
             InvalidInputError: The cursor belongs to another list.
         """
         listing = run_listing(order, cursor, reverse=reverse)
-        runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, group, ids, visibility)
+        runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, group, visibility=visibility)
         rows = self._rows(*listing.query(runs, limit + 1))
         return cursors.page(rows, limit, run_record, listing.cursor)
 
