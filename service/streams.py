@@ -118,10 +118,6 @@ class StreamHub:
     def streams(self) -> int:
         return len(self._viewers)
 
-    @property
-    def channels(self) -> int:
-        return len(self._channels)
-
     def require_capacity(self) -> None:
         """Raise ``UnavailableError`` if the process is shutting down or too many streams are open."""
         if self._closing:

@@ -30,13 +30,13 @@ class AsyncProblemsClient(AsyncHideableClient[tuple[ProblemSummary, ...]]):
             definition: The problem.
             check: Score the seed program on a worker first, and refuse the problem if that fails.
         """
-        return await self._transport.send(_add_problem(_definition(definition), check))
+        return await self._transport.send(_add_problem(definition, check))
 
     async def submit(
         self, definition: Problem | Mapping[str, Any], *, check: bool = False
     ) -> tuple[ProblemVersion, bool]:
         """Submit a problem as ``add`` does, and return also True if the version is new."""
-        return await self._transport.create(_add_problem(_definition(definition), check))
+        return await self._transport.create(_add_problem(definition, check))
 
     async def get(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, ``slug`` (the newest version) or ``slug@version``."""
@@ -113,11 +113,7 @@ class AsyncPoliciesClient(AsyncHideableClient[tuple[PolicyVersion, ...]]):
         return await self._transport.send(post(path, dict[str, JsonValue], timeout_s=LONG_TIMEOUT_S))
 
 
-def _definition(definition: Problem | Mapping[str, Any]) -> dict[str, Any]:
-    return {"definition": definition.model_dump(mode="json") if isinstance(definition, Problem) else dict(definition)}
-
-
-def _add_problem(body: dict[str, Any], check: bool) -> ApiCall[ProblemVersion]:
-    if not check:
-        return post(_PROBLEMS, ProblemVersion, body)
-    return post(_PROBLEMS, ProblemVersion, body | {"check": True}, timeout_s=LONG_TIMEOUT_S)
+def _add_problem(definition: Problem | Mapping[str, Any], check: bool) -> ApiCall[ProblemVersion]:
+    values = definition.model_dump(mode="json") if isinstance(definition, Problem) else dict(definition)
+    body = {"definition": values, **({"check": True} if check else {})}
+    return post(_PROBLEMS, ProblemVersion, body, timeout_s=LONG_TIMEOUT_S if check else None)

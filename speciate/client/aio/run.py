@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from speciate import schema
@@ -22,10 +22,6 @@ from speciate.domain.run import RunState
 from speciate.schema.base import Page
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord
 from speciate.schema.runs import EventRecord, RunRecord
-
-if TYPE_CHECKING:
-    from speciate.client.answers import Front
-
 
 _LONGEST_WAIT_S: Final = 30.0
 
@@ -146,22 +142,18 @@ class AsyncRunHandle:
 
     async def best(self) -> schema.candidates.CandidateDetail | None:
         """Return the best feasible candidate so far with its texts; None before the first one."""
-        from speciate.client.answers import candidate_html
-
         ranked = (await self.refresh()).best
         if ranked is None:
             return None
         candidate, problem = await self.candidate(ranked.number), await self.problem()
         best = candidate.model_copy(update={"targets": ranked.targets})
-        best._notebook_view = partial(candidate_html, problem.definition)
+        best._notebook_view = partial(notebook.candidate_html, problem.definition)
         return best
 
-    async def front(self) -> Front:
+    async def front(self) -> notebook.Front:
         """Return the Pareto front, best candidate first."""
-        from speciate.client.answers import Front
-
         records = await self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
-        return Front(records)
+        return notebook.Front(records)
 
     async def archive(self) -> tuple[schema.candidates.ArchiveCell, ...]:
         """Return the elite of every cell."""
