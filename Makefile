@@ -115,7 +115,7 @@ client: $(STAMP) ## Generate the blocking client from the asyncio client
 	@$(BIN)/python scripts/generate_client.py
 
 openapi: $(CLIENT) ## Write docs/openapi.json from the code
-	@$(BIN)/python -m service.openapi
+	@$(BIN)/python scripts/generate_openapi.py
 
 reference: $(CLIENT) ## Write the JSON schema and the tables of docs/reference/problem-toml.md from the code
 	@$(BIN)/python scripts/generate_reference.py

@@ -104,9 +104,9 @@ def authorize_for(scope: Scope | None) -> Callable[[Request], Awaitable[None]]:
         principal = principal_of(request)
         principal.require(scope or (Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT))
         for parameter, (kind, _) in OWNED.items():
-            text = request.path_params.get(parameter)
-            object_id = None if text is None else _uuid(str(text))
-            if object_id is None:  # the route rejects malformed ids
+            try:
+                object_id = UUID(str(request.path_params[parameter]))
+            except (KeyError, ValueError):  # the route rejects malformed ids
                 continue
             owners = app_state_of(request).owners
             project = owners.known(object_id)
@@ -116,10 +116,3 @@ def authorize_for(scope: Scope | None) -> Callable[[Request], Awaitable[None]]:
                 raise NotFoundError(f"there is no {kind} {object_id}.")
 
     return authorize
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -15,7 +15,6 @@ from service.dependencies import AppState
 from service.principal import Principal
 from speciate.domain.errors import ForbiddenError, invalid_field
 from speciate.domain.policy import Policy
-from speciate.egress.network import AllowedNetworks
 from speciate.egress.transport import check_url
 from speciate.policies import build_client
 from speciate.policies.kind import ClientContext
@@ -72,12 +71,11 @@ async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> N
             " endpoint.",
             remedy="Send your own key as 'api_key', or ask the operator to register the policy in your project.",
         )
-    await to_thread.run_sync(_check_address, policy, app_state.settings.network, limiter=app_state.pings)
-
-
-def _check_address(policy: Policy, network: AllowedNetworks) -> None:
-    if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
-        raise invalid_field("The policy", "definition.base_url", wrong)
+    if policy.base_url is not None:
+        network = app_state.settings.network
+        wrong = await to_thread.run_sync(check_url, policy.base_url, network, limiter=app_state.pings)
+        if wrong is not None:
+            raise invalid_field("The policy", "definition.base_url", wrong)
 
 
 def _checked(body: PolicySubmission, app_state: AppState) -> Policy:

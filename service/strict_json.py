@@ -56,17 +56,13 @@ class LargeRoute(StrictRoute):
 
 class _StrictRequest(Request):
     max_values = MAX_VALUES
-    _value: Any = None
-    _was_read = False
 
     async def json(self) -> Any:
-        if not self._was_read:
-            body = await self.body()
-            limit = self.max_values
+        if not hasattr(self, "_json"):
+            body, limit = await self.body(), self.max_values
             large = len(body) > _LARGE
-            self._value = await to_thread.run_sync(parse, body, limit) if large else parse(body, limit)
-            self._was_read = True
-        return self._value
+            self._json = await to_thread.run_sync(parse, body, limit) if large else parse(body, limit)
+        return self._json
 
 
 def parse(body: bytes, max_values: int = MAX_VALUES) -> Any:

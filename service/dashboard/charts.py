@@ -105,10 +105,6 @@ def hover(*lines: str) -> str:
     return "<br>".join(lines) + "<extra></extra>"
 
 
-def hatched(shape: str, size: int) -> dict[str, Any]:
-    return {"shape": shape, "fillmode": "overlay", "fgcolor": "--surface", "fgopacity": 0.8, "size": size}
-
-
 def escaped(text: str) -> str:
     """Escape a text that Plotly would otherwise read as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -81,7 +81,34 @@ def show(name: CandidateName) -> None:
     """Show a candidate, its program and its evaluator artifacts."""
     candidate = resolve_candidate(client(), name)
     output.exit_with_json(candidate)
-    _show(candidate)
+    near = "near-" if candidate.failure_reason == "near_duplicate" else ""
+    used = f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU"
+    output.print_fields(
+        ("candidate", f"{candidate.run_id}/{candidate.number}"),
+        ("id", candidate.id),
+        ("status", candidate.status.value),
+        ("role", candidate.role.value),
+        ("island", str(candidate.island)),
+        ("parents", _numbers(candidate.parents)),
+        ("inspirations", _numbers(candidate.inspirations)),
+        (f"{near}duplicate of", candidate.duplicate_of),
+        ("seed from", candidate.origin),
+        ("reused from", candidate.reused_from),
+        ("rewards", output.format_rewards(candidate.measured)),
+        ("weighted sum", output.format_number(candidate.scalar)),
+        ("meets", ", ".join(candidate.targets)),
+        *((f"target {name}", measured) for name, measured in candidate.refuted.items()),
+        ("failure", f"{candidate.failure.value} ({candidate.failure_reason})" if candidate.failure else None),
+        ("detail", candidate.failure_detail),
+        ("stopped at", candidate.stopped_at),
+        ("tier", candidate.tier),
+        ("attested by", candidate.attested_by),
+        ("environment", candidate.environment),
+        ("output from", candidate.carried_from),
+        ("resources", f"{used}, {candidate.memory_bytes / 2**20:.0f} MiB"),
+    )
+    rationale = [("rationale", candidate.rationale)] if candidate.rationale else []
+    output.print_sections((*rationale, *candidate.artifacts.items(), ("program", candidate.program)))
 
 
 @command(app, "rollout", "speciate candidates rollout RUN/17")
@@ -159,34 +186,3 @@ def _result(candidate: CandidateRecord) -> str:
     if candidate.failure is None:
         return output.format_rewards(candidate.measured)
     return f"{candidate.failure.value} ({candidate.failure_reason})"
-
-
-def _show(candidate: CandidateDetail) -> None:
-    near = "near-" if candidate.failure_reason == "near_duplicate" else ""
-    used = f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU"
-    output.print_fields(
-        ("candidate", f"{candidate.run_id}/{candidate.number}"),
-        ("id", candidate.id),
-        ("status", candidate.status.value),
-        ("role", candidate.role.value),
-        ("island", str(candidate.island)),
-        ("parents", _numbers(candidate.parents)),
-        ("inspirations", _numbers(candidate.inspirations)),
-        (f"{near}duplicate of", candidate.duplicate_of),
-        ("seed from", candidate.origin),
-        ("reused from", candidate.reused_from),
-        ("rewards", output.format_rewards(candidate.measured)),
-        ("weighted sum", output.format_number(candidate.scalar)),
-        ("meets", ", ".join(candidate.targets)),
-        *((f"target {name}", measured) for name, measured in candidate.refuted.items()),
-        ("failure", f"{candidate.failure.value} ({candidate.failure_reason})" if candidate.failure else None),
-        ("detail", candidate.failure_detail),
-        ("stopped at", candidate.stopped_at),
-        ("tier", candidate.tier),
-        ("attested by", candidate.attested_by),
-        ("environment", candidate.environment),
-        ("output from", candidate.carried_from),
-        ("resources", f"{used}, {candidate.memory_bytes / 2**20:.0f} MiB"),
-    )
-    rationale = [("rationale", candidate.rationale)] if candidate.rationale else []
-    output.print_sections((*rationale, *candidate.artifacts.items(), ("program", candidate.program)))

@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import Chart, Table, axis, bars, hatched, hover, step_line, thinned
+from service.dashboard.charts import Chart, Table, axis, bars, hover, step_line, thinned
 from service.dashboard.figures.population import Population
 from speciate.domain.arrays import FloatArray
 from speciate.domain.objective import Direction, ObjectiveRole
@@ -30,7 +30,8 @@ def solved_objectives_chart(population: Population) -> Chart:
             heights = [rows[i][3] if rows[i][2] else 1.0 for i in at]
             template = hover("%{text}", "solved by %{customdata:.1%} of candidates", label)
             texts = {"text": [rows[i][0] for i in at], "textposition": "none", "customdata": [rows[i][3] for i in at]}
-            marker = {"color": colour, "opacity": opacity, "pattern": hatched(pattern, 4)}
+            hatch = {"shape": pattern, "fillmode": "overlay", "fgcolor": "--surface", "fgopacity": 0.8, "size": 4}
+            marker = {"color": colour, "opacity": opacity, "pattern": hatch}
             data.append(bars(at, heights, template, name=f"{label} ({len(at)})", marker=marker, **texts))
     layout = {
         "bargap": 0.05,

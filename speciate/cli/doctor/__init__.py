@@ -10,7 +10,7 @@ from rich.text import Text
 from speciate.cli import output
 from speciate.cli.common import URL_FLAG, command, command_group, global_options
 from speciate.cli.doctor import machine
-from speciate.cli.doctor.findings import Finding, Status
+from speciate.cli.doctor.findings import Finding, Status, run_check
 from speciate.cli.doctor.machine import effective_settings
 from speciate.cli.doctor.service import check_service
 from speciate.cli.errors import ExitCode
@@ -60,7 +60,8 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
     findings, tier = [machine.python(), machine.environment()], None
     remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
     if not remote:
-        findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
+        findings += [machine.data_dir(settings), run_check("postgres", machine.postgres, settings)]
+        findings.append(run_check("redis", machine.redis, settings))
         sandbox, tier = machine.sandbox(settings)
         findings += [*sandbox, machine.languages(settings, tier), machine.engines(), *machine.training()]
     service = list(check_service(url, tier))

@@ -17,7 +17,7 @@ from evaluators.canary import probe_tier
 from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_toolchains
 from evaluators.features import kernel_features
 from evaluators.tiers.launch import TIERS
-from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, run_check, secret_key_finding
+from speciate.cli.doctor.findings import Finding, Status, error_finding, judged, secret_key_finding
 from speciate.cli.local_service import check_redis
 from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import SpeciateError
@@ -88,11 +88,6 @@ def data_dir(settings: Settings) -> Finding:
     return judged("data", detail, "Free disk space: runs pause when the disk is full." if full else "")
 
 
-def database(settings: Settings) -> Finding:
-    """Check PostgreSQL: the configured server, or the programs of the embedded one."""
-    return run_check("postgres", lambda: _postgres(settings))
-
-
 def secret_key(settings: Settings) -> Iterator[Finding]:
     """Check that the secret key decrypts the secrets of the database; an embedded one is started for it."""
     if settings.database_url is None and not os.path.lexists(settings.data_dir / "postgres"):
@@ -113,10 +108,6 @@ def secret_key(settings: Settings) -> Iterator[Finding]:
         yield error_finding("secret key", Status.BAD, error)
     finally:
         postgres.stop()
-
-
-def cache(settings: Settings) -> Finding:
-    return run_check("redis", lambda: _redis(settings))
 
 
 def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
@@ -152,7 +143,8 @@ def engines() -> Finding:
     return judged("container engines", f"{detail}. Not available: {missing}" if missing else detail)
 
 
-def _postgres(settings: Settings) -> str:
+def postgres(settings: Settings) -> str:
+    """Check PostgreSQL: the configured server, or the programs of the embedded one."""
     if settings.database_url is None:
         programs = find_postgres()
         return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
@@ -169,7 +161,7 @@ def _connected(url: str) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def _redis(settings: Settings) -> str:
+def redis(settings: Settings) -> str:
     if settings.redis_url is None:
         return f"embedded, {find_valkey()}"
     info = check_redis(settings.redis_url.get_secret_value())

@@ -22,7 +22,6 @@ from speciate.problems.template import SCHEMA, TemplateKind, write_template
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.domain.problem import Problem
     from speciate.schema.problems import ProblemSummary, ProblemVersion
 
 app = command_group()
@@ -185,7 +184,27 @@ def show(name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name
     """Show a problem version."""
     version = client().problems.get(name)
     output.exit_with_json(version)
-    _show(version)
+    problem = version.definition
+    output.print_fields(
+        ("problem", f"{problem.slug}@{version.version}"),
+        ("title", problem.title),
+        ("id", version.id),
+        ("kind", problem.kind.value),
+        ("digest", version.digest),
+        ("source", problem.source.strip()),
+        *hidden_fields(version),
+    )
+    output.print_line()
+    rows = [
+        (o.name, o.aim, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description) for o in problem.objectives
+    ]
+    output.print_table(("objective", "direction", "role", "range", "meaning"), rows, empty="no objectives")
+    output.print_line()
+    targets = [(t.name, "unlock" if t.unlock else "", t.rule, t.description) for t in problem.targets]
+    output.print_table(("target", "", "rule", "meaning"), targets, empty="no targets")
+    if problem.description.strip():
+        output.print_line()
+        output.print_text(problem.description.strip())
 
 
 @command(app, "prompt", "speciate problems prompt ./my-problem", "speciate problems prompt sorting@2")
@@ -301,30 +320,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return True  # loading it reports the reason
-
-
-def _show(version: ProblemVersion) -> None:
-    problem: Problem = version.definition
-    output.print_fields(
-        ("problem", f"{problem.slug}@{version.version}"),
-        ("title", problem.title),
-        ("id", version.id),
-        ("kind", problem.kind.value),
-        ("digest", version.digest),
-        ("source", problem.source.strip()),
-        *hidden_fields(version),
-    )
-    output.print_line()
-    rows = [
-        (o.name, o.aim, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description) for o in problem.objectives
-    ]
-    output.print_table(("objective", "direction", "role", "range", "meaning"), rows, empty="no objectives")
-    output.print_line()
-    targets = [(t.name, "unlock" if t.unlock else "", t.rule, t.description) for t in problem.targets]
-    output.print_table(("target", "", "rule", "meaning"), targets, empty="no targets")
-    if problem.description.strip():
-        output.print_line()
-        output.print_text(problem.description.strip())
 
 
 def _list_bundled() -> None:

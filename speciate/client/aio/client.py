@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 
@@ -55,9 +54,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

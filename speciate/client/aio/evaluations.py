@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from speciate.client.aio.transport import AsyncResourceClient
-from speciate.client.calls import ApiCall, get_list, post
+from speciate.client.calls import get_list, post
 from speciate.schema.base import Page
 from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 
@@ -44,9 +44,7 @@ class AsyncEvaluationsClient(AsyncResourceClient):
             "wait_s": wait_s,
             "lease_s": lease_s,
         }
-        call: ApiCall[Page[LeasedEvaluation]] = post(
-            f"{_PATH}:acquire", Page[LeasedEvaluation], body, timeout_s=wait_s + 30
-        )
+        call = post(f"{_PATH}:acquire", Page[LeasedEvaluation], body, timeout_s=wait_s + 30)
         return (await self._transport.send(call)).items
 
     async def waiting(
