@@ -72,6 +72,7 @@ class RestartingCandidate:
         self._direct: _DirectCalls | None = None
         self._late: Failure | None = None  # of a call over the direct channel, which the script does not know yet
         self._deaths = 0
+        self._asked = 0
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.logs: dict[str, str] = {}
@@ -140,19 +141,21 @@ class RestartingCandidate:
         return answer
 
     def _call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
+        index = self._asked
+        self._asked += 1
         if self._final is not None:
-            return CallResult(0, failure=self._final)
+            return CallResult(index, failure=self._final)
         process = self._process or self._begin()
         if self._final is not None:
-            return CallResult(0, failure=self._final)
-        process.ask(0, name, args)
+            return CallResult(index, failure=self._final)
+        process.ask(index, name, args)
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
         began = time.monotonic()
         allowance = process.session.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
         try:
             answer = process.answer(allowance)
         except SessionEndedError as ended:
-            return CallResult(0, failure=self._died(ended, allowed_s))
+            return CallResult(index, failure=self._died(ended, allowed_s))
         finally:
             self._left_s -= allowance.used_s
             self._clock_left_s -= time.monotonic() - began

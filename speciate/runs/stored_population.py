@@ -17,8 +17,10 @@ _WRITTEN_PER_POLISHED: Final = 3
 class StoredPopulation:
     """``PopulationView`` over a store. Each island is read once, so that a batch sees one state."""
 
-    def __init__(self, store: WorkStore, context: RunContext, batch: int) -> None:
-        """Read the population of a run as batch ``batch`` sees it."""
+    def __init__(
+        self, store: WorkStore, context: RunContext, batch: int, tables: Mapping[int, EliteTable] | None = None
+    ) -> None:
+        """Read the population of a run as batch ``batch`` sees it, with the archives of ``tables`` if given."""
         self.problem = context.problem
         self.seed = context.spec.seed
         self.batch = batch
@@ -26,7 +28,7 @@ class StoredPopulation:
         self.polishing = 0  # candidates that this batch polishes, so far
         self._store = store
         self._context = context
-        self._tables: dict[int, EliteTable] = {}
+        self._tables = dict(tables or {})
         self._family: Family | None = None
         self._latest: Sequence[Individual] | None = None
 
