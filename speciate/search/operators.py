@@ -28,8 +28,8 @@ class Operator(StrEnum):
     """What a prompt asks for."""
 
     PROPOSE = "propose"
-    MUTATE = "mutate"  # one program is shown
-    RECOMBINE = "recombine"  # several are
+    MUTATE = "mutate"  # one program is changed
+    RECOMBINE = "recombine"  # with a second one
     POLISH = "polish"
 
     @classmethod

@@ -2,8 +2,8 @@
 
 Three parts, all on reward vectors:
 
-- *Operators*: change a program alone, or with others beside it, polish its numbers, or write one from scratch, by what
-  each has gained in this run (``operators``).
+- *Operators*: change a program, recombine it with another, polish its numbers, or write one from scratch, by what each
+  has gained in this run (``operators``). Prompts show further programs beside those.
 - *Parents*: the best by the declared weights (even ones without), or under a poorly served weighting of several
   objectives as in ``vector_evolution``; at times any elite, since the best may be a dead end.
 - *Survival*: the records of the trade-offs and a population selected by dominated novelty (``dominated_novelty``).
@@ -66,10 +66,10 @@ class AdaptiveEvolution(DominatedNovelty):
             return Selection(PolicyRole.POLISH, ISLAND, (int(pool.numbers[best_weighted(pool.points, rng, weights)]),))
         if k > 1 and rng.random() < self.config.coverage:
             weights = poorly_served(pool.points, rng)
-        rows, others = [self._parent(pool.points, weights, rng)], []
+        rows = [self._parent(pool.points, weights, rng)]
         if operator is Operator.RECOMBINE:
             rows.append(complement(pool.points, rows[0], weights, rng))
-            others = draw_diverse(pool, rows, self.config.inspirations, rng)
+        others = draw_diverse(pool, rows, self.config.inspirations, rng)
         numbers = pool.numbers
         return Selection(PolicyRole.MUTATE, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 

@@ -74,14 +74,14 @@ def test_the_best_is_polished_and_mostly_changed() -> None:
     assert set(parents[PolicyRole.PROPOSE]) == {()}
 
 
-def test_others_are_shown_only_where_they_gain() -> None:
+def test_others_are_always_shown_and_recombined_where_that_gains() -> None:
     view = population(*((0.1 * n,) for n in range(1, 9)))
     view.operators = {PolicyRole.MUTATE: 1.0}
     strategy, rng = build_strategy("adaptive_evolution", {}), np.random.default_rng(4)
 
     def alone() -> int:
         selections = [strategy.select(view, rng) for _ in range(400)]
-        assert all(bool(s.inspirations) == (len(s.parents) > 1) for s in selections)
+        assert all(len(set(s.parents + s.inspirations)) == len(s.parents) + 2 for s in selections)
         return sum(len(s.parents) == 1 for s in selections)
 
     assert 250 < alone() < 310
