@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -19,6 +18,7 @@ from speciate.problems.loader import known_problems
 from speciate.problems.lockfile import UnreadableError, requirement_lines
 from speciate.problems.template import slug_of_text
 from speciate.prompts.evolve_blocks import blocks_or_none, outside_of
+from speciate.prompts.python_source import parse_python
 from speciate.prompts.text import bounded
 
 _SUFFIXES: Final = """
@@ -214,9 +214,5 @@ def _imports(files: Mapping[str, str]) -> set[str]:
 
 def parsed(text: str) -> ast.Module:
     """Return the syntax tree of a program, or an empty one if it cannot be parsed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
+    tree = parse_python(text)
+    return tree if isinstance(tree, ast.Module) else ast.Module([], [])

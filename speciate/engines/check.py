@@ -16,6 +16,7 @@ from speciate.engines.contain import LEFT_RUNNING
 from speciate.engines.installation import Engine
 from speciate.engines.launch import run_engine
 from speciate.engines.relay import GRACE_S, Relay
+from speciate.problems.definition import python_field_errors
 from speciate.schema.engines import EngineEvaluation, EngineSession, ModelAnswer
 
 _BUDGET: Final = 8
@@ -75,7 +76,7 @@ def check(name: str, engine: Engine, limit_s: float) -> list[dict[str, Any]]:
                     engine, session, Path(folder), relay, limit_s,
                     lambda: relay.overdue or len(service.programs) >= kill_at,  # noqa: B023  # within the loop
                 )  # fmt: skip
-    whole = all("def value()" in program and _compiles(program) for program in service.programs)
+    whole = all(not python_field_errors(each, where="program", defines="value") for each in service.programs)
     asked = bool(service.programs)
     output = f"Its output ends with: {tail or 'nothing'}"
     rules = (
@@ -98,11 +99,3 @@ def toy_session(name: str, service: ToyService) -> EngineSession:
         model="toy", problem="toy@1", title="Toy", description="Return the largest number.", language="python",
         seed_program=_PROGRAM.format(0), objectives={"value": {"low": 0.0, "high": 1.0}},
     )  # fmt: skip
-
-
-def _compiles(program: str) -> bool:
-    try:
-        compile(program, "program", "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return True

@@ -16,6 +16,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Sequence
+from copy import copy
 from typing import Final
 
 from speciate.domain.candidate import Individual
@@ -28,7 +29,7 @@ from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.failures import headline
 from speciate.prompts.fences import SEPARATOR
-from speciate.prompts.python_source import defined_names, is_text, read_python
+from speciate.prompts.python_source import defined_names, is_text, statements
 from speciate.prompts.render import secret_objectives
 from speciate.prompts.text import bounded, fenced
 
@@ -142,12 +143,12 @@ def _first_line(problem: Problem, base: str) -> str:
     if not base:
         call = re.search(rf"\b{problem.entry_point}\([\w, ]*\)", problem.description)
         return f"def {call[0]}:" if call else ""
-    tree = read_python(textwrap.dedent(_changeable(base)))
-    nodes = [node for node in tree.body if not is_text(node)] if isinstance(tree, ast.Module) else []
+    nodes = [node for node in statements(textwrap.dedent(_changeable(base))) if not is_text(node)]
     if len(nodes) != 1 or not isinstance(nodes[0], ast.FunctionDef) or nodes[0].decorator_list:
         return ""
-    nodes[0].body = [ast.Pass()]
-    return ast.unparse(nodes[0]).partition("\n")[0]
+    head = copy(nodes[0])
+    head.body = [ast.Pass()]
+    return ast.unparse(head).partition("\n")[0]
 
 
 def _existing(program: str, code: str) -> str:

@@ -16,7 +16,7 @@ from speciate.domain.files import FilesError, text_of
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import MARK
 from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks
-from speciate.prompts.python_source import is_program, read_python, repaired
+from speciate.prompts.python_source import is_program, repaired, statements
 from speciate.prompts.text import fenced
 
 MOST_DEPTH: Final = 4
@@ -83,11 +83,11 @@ def _parsed(text: str, *, whole: bool = True) -> dict[str, object] | list[object
             values.append(value)
         value = values if len(values) > 1 else value
     except (ValueError, RecursionError):
-        tree = read_python(text)
-        if not (isinstance(tree, ast.Module) and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)):
+        body = statements(text)
+        if len(body) != 1 or not isinstance(body[0], ast.Expr):
             return None
         try:
-            value = ast.literal_eval(tree.body[0].value)
+            value = ast.literal_eval(body[0].value)
         except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
             return None
     return value if isinstance(value, dict | list) else None

@@ -14,7 +14,7 @@ from typing import Final
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.fences import sections
-from speciate.prompts.python_source import DEFINITIONS, Names, defined_names, names_of, read_python
+from speciate.prompts.python_source import DEFINITIONS, Names, defined_names, names_of, read_python, statements
 
 _MOST_BLOCKS: Final = 256
 _MOST_TRIED: Final = 8
@@ -116,9 +116,7 @@ def _defines(text: str, expected: Wanted) -> bool:
 
 def versions(text: str, expected: Wanted) -> list[str]:
     """Return a program for each definition of an expected name that a block repeats, with what stands before them."""
-    tree = read_python(text)
-    body = tree.body if isinstance(tree, ast.Module) else []
-    own = [node for node in body if isinstance(node, DEFINITIONS) and node.name in expected.names]
+    own = [node for node in statements(text) if isinstance(node, DEFINITIONS) and node.name in expected.names]
     name, count = max(Counter(node.name for node in own).items(), key=lambda item: item[1], default=("", 0))
     repeated = [node for node in own if node.name == name]
     if count < 2 or any(node.decorator_list for node in repeated):  # overloads belong together
@@ -195,19 +193,16 @@ class _Blocks:
 
 
 def _definitions(text: str, names: frozenset[str]) -> dict[str, str]:
-    tree = read_python(text)
-    body = tree.body if isinstance(tree, ast.Module) else []
+    definitions = [node for node in statements(text) if isinstance(node, DEFINITIONS) and node.name in names]
     try:
-        return {node.name: ast.dump(node) for node in body if isinstance(node, DEFINITIONS) and node.name in names}
+        return {node.name: ast.dump(node) for node in definitions}
     except RecursionError:
         return {}
 
 
 def _without_checks(text: str, replaced: frozenset[str]) -> str:
     """Return a block without statements that print, assert or run as a script, and without the named definitions."""
-    tree = read_python(text)
-    body = tree.body if isinstance(tree, ast.Module) else []
-    lines = text.split("\n")
+    body, lines = statements(text), text.split("\n")
     ends = Counter(line for node in body for line in {node.lineno, node.end_lineno or node.lineno})
     for node in body:
         start, end = node.lineno, node.end_lineno or node.lineno

@@ -82,10 +82,15 @@ def syntax_tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+def statements(text: str) -> list[ast.stmt]:
+    """Return the statements at the top level of a program; none if it does not parse. Do not change them."""
+    tree = read_python(text)
+    return [] if isinstance(tree, Failure) else tree.body
+
+
 def is_program(text: str) -> bool:
     """Return True if a text is Python with effect; a one-word sentence would also parse."""
-    tree = read_python(text)
-    return isinstance(tree, ast.Module) and any(not isinstance(node, _PASSIVE) for node in tree.body)
+    return any(not isinstance(node, _PASSIVE) for node in statements(text))
 
 
 def is_text(node: ast.stmt) -> bool:
@@ -93,10 +98,7 @@ def is_text(node: ast.stmt) -> bool:
 
 
 def defined_names(text: str) -> frozenset[str]:
-    tree = read_python(text)
-    if isinstance(tree, Failure):
-        return frozenset()
-    return frozenset(node.name for node in tree.body if isinstance(node, DEFINITIONS))
+    return frozenset(node.name for node in statements(text) if isinstance(node, DEFINITIONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +120,8 @@ def names_of(text: str) -> Names:
 
     Names that a function binds anywhere count as local in all of it, so ``free`` misses a few and adds none.
     """
-    tree = read_python(text)
-    if isinstance(tree, Failure):
-        return Names()
     bound, written, later, early = set[str](), set[str](), set[str](), set[str]()
-    for node in _flat(tree.body):
+    for node in _flat(statements(text)):
         loads, stores, globals_ = _uses(node)
         if isinstance(node, DEFINITIONS):
             later |= loads - stores - {node.name}

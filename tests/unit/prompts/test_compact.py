@@ -16,6 +16,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.prompts.compact import opening_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
+from speciate.prompts.python_source import shape_key
 from speciate.prompts.state import SearchState
 from speciate.prompts.text import prompt_tokens
 
@@ -102,6 +103,12 @@ def test_a_prefilled_reply_begins_with_the_function_to_write(slug: str) -> None:
 def test_only_a_single_function_is_begun(problem: Callable[..., Problem], code: str, opening: str) -> None:
     asked = prompt(problem(), Individual(1, code, None), prompt_style="prefilled")
     assert opening_of(PREFILLED, asked) == f"```python\n{opening}"
+
+
+def test_a_prompt_leaves_the_parsed_parent_as_it_was(problem: Callable[..., Problem]) -> None:
+    code = "def f():\n    return 1\n"
+    prompt(problem(), Individual(1, code, None), prompt_style="prefilled")
+    assert shape_key(code) != shape_key("def f():\n    pass\n")
 
 
 def test_a_first_program_begins_with_the_call_in_the_description(problem: Callable[..., Problem]) -> None:
