@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from speciate.compat.folder import read_plain, refused
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import first_mistake
 from speciate.domain.values import Finite
 from speciate.problems.lockfile import UnreadableError
 
@@ -104,9 +104,8 @@ def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings,
     except UnreadableError as error:
         raise refused(folder, error, name) from None
     except ValidationError as error:
-        field_errors = error.errors()
-        where = ".".join(str(part) for part in field_errors[0]["loc"])
-        raise refused(folder, validation_message(field_errors[0]), name, where) from None
+        where, message = first_mistake(error)
+        raise refused(folder, message, name, where) from None
     if settings.evaluator.timeout > MOST_S:
         remarks.append(
             f"{name} allows {settings.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"

@@ -125,6 +125,12 @@ def place_of(detail: Mapping[str, Any]) -> str:
     return ".".join(str(part) for part in detail["loc"]) or stated
 
 
+def first_mistake(error: ValidationError) -> tuple[str, str]:
+    """Return path and message of the first mistake; the path is empty if the value as a whole is wrong."""
+    detail = error.errors(include_url=False)[0]
+    return place_of(detail), validation_message(detail)
+
+
 def shorten(value: object) -> str:
     try:
         text = repr(value)

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, deserialize
 
 from speciate.domain.errors import ConfigurationError
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import first_mistake
 
 Array = npt.NDArray[np.float32]
 
@@ -107,10 +107,9 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         return ModelConfig.model_validate(values)
     except ValidationError as error:
-        detail = error.errors()[0]
-        place = ".".join(str(part) for part in detail["loc"])
+        place, message = first_mistake(error)
         raise ConfigurationError(
-            f"{path}: {place} {validation_message(dict(detail))}.".replace(":  ", ": "),
+            f"{path}: {place} {message}.".replace(":  ", ": "),
             remedy="Export the checkpoint again with save_pretrained.",
         ) from None
 

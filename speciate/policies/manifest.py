@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, Probe, PromptFormat, PromptStyle, Sampling, Training
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import first_mistake
 from speciate.domain.values import Value, digest_of
 
 MANIFEST: Final = "manifest.json"
@@ -82,9 +82,8 @@ def read_manifest(folder: Path) -> Manifest:
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not text.") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise InvalidInputError(f"{path} is not a manifest: {place}: {validation_message(first)}.") from None
+        place, message = first_mistake(error)
+        raise InvalidInputError(f"{path} is not a manifest: {place or 'the file'}: {message}.") from None
 
 
 def manifest_in(folder: Path) -> Manifest | None:
@@ -99,8 +98,7 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
     try:
         return _policy_of(folder, manifest, slug, base_url)
     except ValidationError as error:
-        first = error.errors()[0]
-        wrong = f"{'.'.join(map(str, first['loc']))}: {validation_message(first)}"
+        wrong = ": ".join(first_mistake(error))
     except ValueError as error:  # NaN in the configuration, which has no digest
         wrong = str(error)
     raise InvalidInputError(f"{folder / MANIFEST} describes no policy that can be registered as {slug!r}: {wrong}.")

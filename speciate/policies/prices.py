@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.policy import Price
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import first_mistake
 
 PRICES_VARIABLE: Final = "SPECIATE_PRICES"
 """Variable that names the user's table, a TOML file; see ``price_of``."""
@@ -52,8 +52,7 @@ def _read_own(path: Path) -> dict[str, Price]:
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValidationError as error:
-        first = error.errors()[0]
-        problem = f"{'.'.join(map(str, first['loc']))}: {validation_message(first)}"
+        problem = ": ".join(first_mistake(error))
     except ValueError as error:  # not TOML, or not UTF-8
         problem = str(error)
     raise ConfigurationError(

@@ -10,7 +10,7 @@ from speciate.domain.declaration import DeclarationKind
 from speciate.domain.entrant import Entrant, Member
 from speciate.domain.errors import InvalidInputError, invalid_field
 from speciate.domain.tournament import Extension, Tournament
-from speciate.domain.validation import validation_message
+from speciate.domain.validation import first_mistake
 from speciate.domain.values import digest_of
 from speciate.domain.visibility import require_visible
 from speciate.runs.checks import check_run
@@ -188,6 +188,5 @@ def _revised(kind: DeclarationKind, declared: M, **changes: object) -> M:
     try:
         return type(declared).model_validate({**declared.model_dump(), **changes})
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in detail["loc"]) or "problems"
-        raise invalid_field(f"The {kind}", where, validation_message(detail)) from None
+        where, message = first_mistake(error)
+        raise invalid_field(f"The {kind}", where or "problems", message) from None

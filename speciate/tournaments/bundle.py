@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from speciate import __version__
 from speciate.domain.errors import SpeciateError, TooLargeError
 from speciate.domain.tournament import PlannedRun, Schedule, Tournament
-from speciate.domain.validation import place_of, validation_message
+from speciate.domain.validation import first_mistake
 from speciate.domain.values import digest_of
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.build import make_report
@@ -177,8 +177,7 @@ def verify(file: BinaryIO, key: str | None = None) -> Verification:
         try:
             faults = [*step(bundle)]
         except ValidationError as error:
-            detail = error.errors(include_url=False)[0]
-            readable, faults = False, [f"{place_of(detail)}: {validation_message(detail)}".removeprefix(": ")]
+            readable, faults = False, [": ".join(first_mistake(error)).removeprefix(": ")]
         except (SpeciateError, ValueError, ArithmeticError) as error:
             readable, faults = False, [str(error)]
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
