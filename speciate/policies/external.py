@@ -1,12 +1,10 @@
 """Represent a proposer outside the service: an agent or a person that sends programs to runs (ADR 38)."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.policy import Policy
 from speciate.domain.values import Value
-from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.kind import LocalClient, PolicyKind
 from speciate.ports.policy import SampleRequest, SampleResult
 
 
@@ -14,19 +12,14 @@ class ExternalOptions(Value):
     """Options of ``external``: none."""
 
 
-class ExternalPolicy:
+class ExternalPolicy(LocalClient[ExternalOptions]):
     """Client that is never asked: runs of its policy wait for proposals."""
 
-    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
-        client_options(policy, ExternalOptions)
-        self._slug = policy.slug
+    options_type = ExternalOptions
 
-    def token_ceiling(self, _: SampleRequest) -> int:
-        return 0
-
-    def sample(self, _: Sequence[SampleRequest]) -> list[SampleResult]:
+    def _answer(self, _: SampleRequest) -> SampleResult:
         raise PolicyUnavailableError(
-            f"policy {self._slug!r} cannot be asked: it proposes from outside.",
+            f"policy {self._policy.slug!r} cannot be asked: it proposes from outside.",
             remedy="Send proposals to its runs with `speciate runs propose`, or use another policy.",
         )
 

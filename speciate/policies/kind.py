@@ -4,7 +4,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
@@ -77,12 +77,15 @@ def client_options(policy: Policy, model: type[Options]) -> Options:
     return read_options(f"policy {policy.slug!r} of kind {policy.kind!r}", model, policy.options, where="options")
 
 
-class LocalClient(ABC):
+class LocalClient(ABC, Generic[Options]):
     """Client that answers in this process, each request from its own seed and relatives alone."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._kind = policy.kind
+    options_type: type[Options]
+
+    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        self._policy = policy
         self._answers = policy.answers_per_rollout
+        self._options = client_options(policy, self.options_type)
 
     def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
         return 0
@@ -91,7 +94,7 @@ class LocalClient(ABC):
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        return f"{self._kind} needs no endpoint"
+        return f"{self._policy.kind} needs no endpoint"
 
     @abstractmethod
     def _answer(self, request: SampleRequest) -> SampleResult: ...
@@ -99,6 +102,6 @@ class LocalClient(ABC):
     def _require_program(self, program: str) -> None:
         if not program.strip():
             raise PolicyUnavailableError(
-                f"{self._kind} only edits programs, and this problem has no seed program.",
+                f"{self._policy.kind} only edits programs, and this problem has no seed program.",
                 remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
             )

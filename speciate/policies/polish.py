@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 from pydantic import Field
 
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import PolicyRole
 from speciate.domain.values import Value
-from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
+from speciate.policies.kind import ANSWERS, LocalClient, PolicyKind
 from speciate.policies.mutators.answers import answered
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -27,12 +27,10 @@ class PolishOptions(Value):
     """First step of a float, as a share of its value."""
 
 
-class Polisher(LocalClient):
+class Polisher(LocalClient[PolishOptions]):
     """Change numbers of the first parent or seed; without numbers edit as ``program_mutator``. Costs no tokens."""
 
-    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
-        super().__init__(policy)
-        self._options = client_options(policy, PolishOptions)
+    options_type = PolishOptions
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         scratch = request.role is PolicyRole.PROPOSE or not request.parents

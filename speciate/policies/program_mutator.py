@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.policy import Policy, PolicyRole
-from speciate.policies.kind import ANSWERS, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
+from speciate.domain.policy import PolicyRole
+from speciate.policies.kind import ANSWERS, LocalClient, PolicyKind
 from speciate.policies.mutators.answers import answered
 from speciate.policies.mutators.children import child_of
 from speciate.policies.mutators.options import ProgramMutatorOptions
@@ -17,12 +17,10 @@ from speciate.policies.mutators.reading import read_source
 from speciate.ports.policy import SampleRequest, SampleResult
 
 
-class ProgramMutator(LocalClient):
+class ProgramMutator(LocalClient[ProgramMutatorOptions]):
     """Client that answers with random edits of the request's parents, or of the seed program; costs no tokens."""
 
-    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
-        super().__init__(policy)
-        self._options = client_options(policy, ProgramMutatorOptions)
+    options_type = ProgramMutatorOptions
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         programs = [member.program for member in request.parents] or [request.seed_program]

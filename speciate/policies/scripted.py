@@ -6,10 +6,9 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.kind import MODEL, STANDALONE, ClientContext, LocalClient, PolicyKind, client_options
+from speciate.policies.kind import MODEL, LocalClient, PolicyKind
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _NUMBER: Final = "{number}"
@@ -45,12 +44,10 @@ class ScriptedOptions(Value):
         return self
 
 
-class ScriptedPolicy(LocalClient):
+class ScriptedPolicy(LocalClient[ScriptedOptions]):
     """Client that answers every request from the policy's script; equal seeds get equal answers."""
 
-    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
-        super().__init__(policy)
-        self._options = client_options(policy, ScriptedOptions)
+    options_type = ScriptedOptions
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return self._options.prompt_tokens + request.n * self._options.tokens_per_completion
