@@ -77,14 +77,13 @@ def evaluate(
             f"{command[0]!r} is not a command.",
             remedy="Give the path of an executable file, such as ./measure.sh, or an interpreter with its script.",
         )
-    runner = _CommandRunner(command, timeout)
     offered = capability or ()
     service = client()
     service.ready()  # later it may be away for a while
     run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
-    worker = EvaluationWorker(
+    worker: EvaluationWorker = EvaluationWorker(
         service,
-        runner.evaluate,
+        lambda candidate: _evaluate(candidate, command, timeout, give_up=worker.stopping.is_set),
         problem=problem,
         run=run,
         capabilities=offered,
@@ -93,7 +92,8 @@ def evaluate(
         report=_print_json if output.wants_json() else _print,
         on_idle=_waiting_note(service, problem, run, offered),
     )
-    _stop_on_signals(worker, runner)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.stop())
     what = f"candidates of {problem}" if problem else "candidates"
     output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
     done = worker.run_until(most=most, idle_s=idle)
@@ -116,15 +116,6 @@ def _waiting_note(service: Client, problem: str | None, run: str | None, offered
     return note
 
 
-def _stop_on_signals(worker: EvaluationWorker, runner: "_CommandRunner") -> None:
-    def stop(*_: object) -> None:
-        worker.stop()
-        runner.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-
-
 def _print(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: SubmittedEvaluation) -> None:
     if result.get("rewards") is not None:
         outcome_text = output.format_rewards(result["rewards"])
@@ -140,34 +131,26 @@ def _print_json(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome:
     output.print_json(about | dict(result) | outcome.model_dump(mode="json", include={"status", "reason"}))
 
 
-class _CommandRunner:
-    """Runs the command of the user for one candidate after another, in several threads."""
-
-    def __init__(self, command: list[str], timeout_s: float) -> None:
-        self._command = command
-        self._limits = CommandLimits(timeout_s, _MOST_PRINTED)
-        self._stopped = False
-
-    def stop(self) -> None:
-        """Kill all commands in progress."""
-        self._stopped = True
-
-    def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            for file, text in candidate.files.items():
-                path = folder / file
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, "utf-8")
-            command = [*self._command, str(folder / next(iter(candidate.files)))]
-            ended = run_command(command, _environment(candidate, folder), self._limits, give_up=lambda: self._stopped)
-        if ended.status is None:
-            raise CandidateFailedError(f"it {ended.exceeded}", kind="timeout", reason="wall_time")
-        if ended.status != 0:
-            raise CandidateFailedError(
-                f"exit status {ended.status}\n{ended.errors or ended.output[-_TAIL:]}", reason="exit_status"
-            )
-        return _read(ended.output)
+def _evaluate(
+    candidate: LeasedEvaluation, command: list[str], timeout_s: float, *, give_up: Callable[[], bool]
+) -> Rewards:
+    """Run the command of the user for a candidate, and kill it when ``give_up`` returns True."""
+    with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for file, text in candidate.files.items():
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        whole = [*command, str(folder / next(iter(candidate.files)))]
+        limits = CommandLimits(timeout_s, _MOST_PRINTED)
+        ended = run_command(whole, _environment(candidate, folder), limits, give_up=give_up)
+    if ended.status is None:
+        raise CandidateFailedError(f"it {ended.exceeded}", kind="timeout", reason="wall_time")
+    if ended.status != 0:
+        raise CandidateFailedError(
+            f"exit status {ended.status}\n{ended.errors or ended.output[-_TAIL:]}", reason="exit_status"
+        )
+    return _read(ended.output)
 
 
 def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
