@@ -67,6 +67,16 @@ def watch_run(
             return ExitCode.FAILED
 
 
+def watch_own(
+    service: Client, run: RunHandle, out: Path | None, *, write: bool, tracker: Tracker | None = None
+) -> ExitCode:
+    """Watch a run that this command started; with ``--json`` the last line is the run as it ended."""
+    code = watch_run(service, run, out, write=write, tracker=tracker)
+    if output.wants_json():
+        output.print_json(run.record)
+    return code
+
+
 def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
     if output.wants_json():
         last_event, paused = run.record.last_event, run.state is RunState.PAUSED

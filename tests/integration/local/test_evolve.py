@@ -75,7 +75,8 @@ def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir
     second = command(data_dir, task, *arguments, "--out", "better", "--json")
     output, notes = second.communicate(timeout=180)
     assert second.returncode == 0, notes
-    assert json.loads(output.splitlines()[0])["id"] == run
+    first_line, *_, last_line = map(json.loads, output.splitlines())
+    assert (first_line["id"], last_line["id"], last_line["state"]) == (run, run, "completed")
     best = json.loads((task / "better" / "best.json").read_text())
     assert best["run"] == run
     assert best["rewards"]["combined_score"] > 0.7
