@@ -71,17 +71,18 @@ class RunView:
     @property
     def unread(self) -> RolloutDetail | None:
         diagnosis = self.run.diagnosis
-        return self._rollout(diagnosis.candidate) if diagnosis and diagnosis.fault is Fault.POLICY else None
+        if diagnosis is None or diagnosis.fault is not Fault.POLICY:
+            return None
+        return self.rollout_of(self.candidate(diagnosis.candidate))
 
     @property
     def asked(self) -> RolloutDetail | None:
         """Prompt and completion of the best result."""
         number = self.best_result.number
-        return None if number is None else self._rollout(number)
+        return None if number is None else self.rollout_of(self.candidate(number))
 
-    def _rollout(self, number: int) -> RolloutDetail | None:
-        rollout_id = self.candidate(number).rollout_id
-        return None if rollout_id is None else self.dashboard.stores.queries.rollout(rollout_id)
+    def rollout_of(self, candidate: CandidateDetail) -> RolloutDetail | None:
+        return self.dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
 
     @cached_property
     def evaluations(self) -> tuple[ActiveEvaluation, ...]:

@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,7 +14,8 @@ from service.dashboard.forms import SubmittedForm, form_errors
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.parameters import RunIdDep, Text, Word, parse_count, parse_id
+from service.dashboard.parameters import Text, Word, parse_count, parse_id
+from service.dashboard.run_view import RunView, RunViewDep
 from service.responses import attachment
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -69,27 +69,25 @@ class CandidateListQuery:
 @router.get("/runs/{run_id}/candidates")
 def list_candidates(
     request: Request,
-    run_id: RunIdDep,
-    dashboard: DashboardDep,
+    view: RunViewDep,
     query: Annotated[CandidateListQuery, Depends()],
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
     cursor: Text = "",
 ) -> Response:
-    run = dashboard.stores.runs.get(run_id)
-    problem = dashboard.stores.catalog.problem(run.problem_id).definition
+    run, problem = view.run, view.problem
     names = problem.space.names
     if query.sort == BY_NUMBER and query.sort not in names:
         query = replace(query, sort="")
     candidates, errors = Page[CandidateRecord](items=()), None
     try:
-        candidates = dashboard.stores.queries.candidates(
-            run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
+        candidates = view.dashboard.stores.queries.candidates(
+            run.id, query.filter(view.dashboard), limit=_LIMIT, cursor=cursor or None
         )
     except InvalidInputError as error:
         errors = form_errors(error)
     filters = asdict(query)
     columns = tuple(name for name in names if name in set(show or ()))
-    path = f"/runs/{run_id}/candidates"
+    path = f"/runs/{run.id}/candidates"
     context: dict[str, Any] = {
         "run": run,
         "problem": problem,
@@ -113,55 +111,52 @@ def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
 
 
 @router.get("/runs/{run_id}/candidates/{number}")
-def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
+def show_candidate(request: Request, view: RunViewDep, number: str) -> Response:
     """Show a candidate: rewards, changes to its parent, prompt and completion; before its result, the wait."""
-    run = dashboard.stores.runs.get(run_id)
-    problem = dashboard.stores.catalog.problem(run.problem_id).definition
-    candidate, waiting = _look_up(dashboard, run_id, number)
+    candidate, waiting = _look_up(view, number)
     if candidate is None:
-        panel = _evaluation(dashboard, run, int(number), waiting)
-        return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **panel)
-    parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
+        panel = _evaluation(view, int(number), waiting)
+        return page(request, "waiting.html", problem=view.problem, most=MAX_CHARACTERS, **panel)
+    parent = view.candidate(candidate.parents[0]) if candidate.parents else None
     return page(
         request,
         "candidate.html",
-        problem=problem,
+        problem=view.problem,
         parent=parent,
-        program=program_values(problem, candidate, parent),
-        rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
-        wrote=dashboard.stores.catalog.policy(candidate.policy_id).name
-        if run.learning is not None and candidate.policy_id
+        program=program_values(view.problem, candidate, parent),
+        rollout=view.rollout_of(candidate),
+        wrote=view.dashboard.stores.catalog.policy(candidate.policy_id).name
+        if view.run.learning is not None and candidate.policy_id
         else None,
         most=MAX_CHARACTERS,
-        **(_evaluation(dashboard, run, candidate.number) | _replay(dashboard, candidate)),
+        **(_evaluation(view, candidate.number) | _replay(view.dashboard, candidate)),
     )
 
 
 @router.post("/runs/{run_id}/candidates/{number}/replay", dependencies=[SubmittedForm])
-def request_replay(run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
-    candidate = _candidate(dashboard, run_id, number)
-    dashboard.replays.request(candidate)
-    return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)
+def request_replay(view: RunViewDep, number: str) -> Response:
+    candidate = _candidate(view, number)
+    view.dashboard.replays.request(candidate)
+    return RedirectResponse(f"/runs/{view.run.id}/candidates/{candidate.number}#replay", 303)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/live")
-async def watch_candidate(
-    run_id: RunIdDep, number: str, dashboard: DashboardDep, seen: Seen = "", awaited: bool = False
-) -> StreamingResponse:
+async def watch_candidate(view: RunViewDep, number: str, seen: Seen = "", awaited: bool = False) -> StreamingResponse:
     """Stream the progress of an evaluation, a confirmation or a replay.
 
     With ``awaited`` the page shows a candidate without a result, and is loaded again when there is one.
     """
-    await to_thread.run_sync(_look_up, dashboard, run_id, number)  # so that an unknown candidate is a 404
+    await to_thread.run_sync(_look_up, view, number)  # so that an unknown candidate is a 404
+    dashboard, run_id = view.dashboard, view.run.id
 
     def render() -> LivePart:
-        run = dashboard.stores.runs.get(run_id)
+        view = RunView(dashboard, dashboard.stores.runs.get(run_id))
         try:
-            candidate, waiting = _look_up(dashboard, run_id, number)
+            candidate, waiting = _look_up(view, number)
         except NotFoundError:  # the run was cancelled
-            panel = _evaluation(dashboard, run, int(number))
+            panel = _evaluation(view, int(number))
             return LivePart(fragment("evaluation.html", **panel, gone=True), final=True)
-        panel = _evaluation(dashboard, run, int(number), waiting)
+        panel = _evaluation(view, int(number), waiting)
         if candidate is None:
             return LivePart(fragment("evaluation.html", **panel))
         if awaited:
@@ -174,23 +169,21 @@ async def watch_candidate(
 
 
 @router.get("/runs/{run_id}/candidates/{number}/program")
-def show_program(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
+def show_program(request: Request, view: RunViewDep, number: str) -> Response:
     """Send the program of a candidate as the part of a run's page that shows it."""
-    candidate = _candidate(dashboard, run_id, number)
-    return page(request, "program.html", program=program_values(_problem(dashboard, run_id), candidate))
+    return page(request, "program.html", program=program_values(view.problem, _candidate(view, number)))
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
-def get_text(run_id: RunIdDep, number: str, text: str, dashboard: DashboardDep) -> Response:
+def get_text(view: RunViewDep, number: str, text: str) -> Response:
     """Send one of a candidate's texts as a download, so that no browser renders it."""
-    candidate = _candidate(dashboard, run_id, number)
-    rollout = dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
-    texts = _texts(candidate, rollout)
+    candidate = _candidate(view, number)
+    texts = _texts(candidate, view.rollout_of(candidate))
     if text not in texts:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
     name = f"candidate-{candidate.number}-{text}.txt"
     if text == "program":
-        files = list(_problem(dashboard, run_id).files_in(candidate.program))
+        files = list(view.problem.files_in(candidate.program))
         name = f"candidate-{candidate.number}{Path(files[0]).suffix if len(files) == 1 else '.txt'}"
     content = texts[text].encode("utf-8", "replace")
     return Response(content, headers=attachment(name), media_type="text/plain; charset=utf-8")
@@ -214,15 +207,13 @@ def _policies(run: RunRecord, selected: str) -> list[str]:
     return list(dict.fromkeys(filter(None, [*names, selected])))
 
 
-def _evaluation(
-    dashboard: DashboardContext, run: RunRecord, number: int, waiting: WaitingBatch | None = None
-) -> dict[str, Any]:
+def _evaluation(view: RunView, number: int, waiting: WaitingBatch | None = None) -> dict[str, Any]:
     kind = WorkKind.EVALUATE if waiting else WorkKind.CONFIRM
-    in_progress = (e for e in dashboard.evaluations(run.id) if e.kind == kind.value)
+    in_progress = (e for e in view.evaluations if e.kind == kind.value)
     active = next((e for e in in_progress if e.candidates[0] <= number <= e.candidates[1]), None)
     return {
-        "run": run,
-        "base": f"/runs/{run.id}",
+        "run": view.run,
+        "base": f"/runs/{view.run.id}",
         "number": number,
         "waiting": waiting,
         "proposal": waiting and waiting.proposals[number - waiting.first],
@@ -231,12 +222,10 @@ def _evaluation(
     }
 
 
-def _look_up(
-    dashboard: DashboardContext, run_id: UUID, number: str
-) -> tuple[CandidateDetail, None] | tuple[None, WaitingBatch]:
-    waiting = dashboard.stores.queries.waiting_batch(run_id, _number(run_id, number))
+def _look_up(view: RunView, number: str) -> tuple[CandidateDetail, None] | tuple[None, WaitingBatch]:
+    waiting = view.dashboard.stores.queries.waiting_batch(view.run.id, _number(view, number))
     try:
-        return _candidate(dashboard, run_id, number), None
+        return _candidate(view, number), None
     except NotFoundError:
         if waiting is None:
             raise
@@ -247,24 +236,19 @@ def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str
     replay = dashboard.replays.latest(candidate.id) if replayable(candidate) else None
     return {
         "candidate": candidate,
-        "base": f"/runs/{candidate.run_id}",
         "replay": replay,
         "replayable": replayable(candidate),
         "pending": replay is not None and replay.done_at is None,
     }
 
 
-def _problem(dashboard: DashboardContext, run_id: UUID) -> Problem:
-    return dashboard.stores.catalog.problem(dashboard.stores.runs.get(run_id).problem_id).definition
+def _candidate(view: RunView, number: str) -> CandidateDetail:
+    return view.candidate(_number(view, number))
 
 
-def _candidate(dashboard: DashboardContext, run_id: UUID, number: str) -> CandidateDetail:
-    return dashboard.stores.queries.candidate_of(run_id, _number(run_id, number))
-
-
-def _number(run_id: UUID, text: str) -> int:
+def _number(view: RunView, text: str) -> int:
     if (number := parse_count(text)) is None:
-        raise NotFoundError(f"there is no candidate {text[:60]!r} in run {run_id}.")
+        raise NotFoundError(f"there is no candidate {text[:60]!r} in run {view.run.id}.")
     return number
 
 

@@ -1,17 +1,17 @@
 """Form with which a person proposes a program to a run, the wait for its result, and hints to the run's policies."""
 
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.api.proposals import HintRequest, proposer
-from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from service.dashboard.parameters import RunIdDep
-from service.dashboard.run_view import RunView
+from service.dashboard.run_view import RunView, RunViewDep
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.values import digest_of
@@ -24,25 +24,21 @@ actions = APIRouter(include_in_schema=False, prefix="/runs")
 
 
 @router.get("/{run_id}/propose")
-def show_form(request: Request, run_id: RunIdDep, dashboard: DashboardDep, parent: str = "") -> Response:
+def show_form(request: Request, view: RunViewDep, parent: str = "") -> Response:
     """Show the form with the program of a parent: by default the best candidate's, else the seed program."""
-    run = dashboard.stores.runs.get(run_id)
-    number = parent.strip()[:12] or ("" if run.best is None else str(run.best.number))
-    problem = dashboard.stores.catalog.problem(run.problem_id).definition
-    program, errors = problem.seed_program, None
+    number = parent.strip()[:12] or ("" if view.run.best is None else str(view.run.best.number))
+    program, errors = view.problem.seed_program, None
     if number:
         try:
-            program = dashboard.stores.queries.candidate_of(run_id, _number(number)).program
+            program = view.candidate(_number(number)).program
         except SpeciateError as error:
             number, errors = "", form_errors(error)
-    return _form(request, dashboard, run_id, {"parent": number, "program": program}, errors)
+    return _form(request, view, {"parent": number, "program": program}, errors)
 
 
 @actions.post("/{run_id}/propose")
-def propose(
-    request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
-) -> Response:
-    parent = form.text("parent")
+def propose(request: Request, view: RunViewDep, form: FormDep, principal: PrincipalDep) -> Response:
+    parent, run_id, stores = form.text("parent"), view.run.id, view.dashboard.stores
     try:
         proposal = ProposedCandidate(
             program=form.fields.get("program", ""),
@@ -50,9 +46,9 @@ def propose(
             rationale=form.text("rationale"),
         )
         key = form.text("key")
-        receipts, commit = dashboard.stores.proposals.propose(
+        receipts, commit = stores.proposals.propose(
             run_id,
-            proposer(dashboard.stores, run_id, None),
+            proposer(stores, run_id, None),
             [proposal],
             author=principal.name,
             # A form sent twice proposes once. After the Back button the form has the same key: a program that was
@@ -62,9 +58,9 @@ def propose(
         if receipts[0].status is ReceiptStatus.REFUSED:
             raise InvalidInputError(f"{receipts[0].reason}.")
     except (SpeciateError, ValidationError) as error:
-        return _form(request, dashboard, run_id, form.fields, form_errors(error))
+        return _form(request, view, form.fields, form_errors(error))
     if commit is not None:
-        dashboard.stores.signals.committed(commit)
+        stores.signals.committed(commit)
     return RedirectResponse(f"/runs/{run_id}/proposals/{receipts[0].number}", 303)
 
 
@@ -80,28 +76,19 @@ def await_result(request: Request, run_id: RunIdDep, number: str, dashboard: Das
 
 
 @actions.post("/{run_id}/guidance")
-def hint(
-    request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
-) -> Response:
-    stores = dashboard.stores
+def hint(request: Request, view: RunViewDep, form: FormDep, principal: PrincipalDep) -> Response:
+    run_id, stores = view.run.id, view.dashboard.stores
     try:
         text = HintRequest(text=form.text("text")).text
         check_hint(stores.work.context(run_id))
         _, commit = stores.proposals.hint(run_id, text, author=principal.name)
     except (SpeciateError, ValidationError) as error:
-        return _form(request, dashboard, run_id, form.fields, form_errors(error))
+        return _form(request, view, form.fields, form_errors(error))
     stores.signals.committed(commit)
     return RedirectResponse(f"/runs/{run_id}/prompts#advice", 303)
 
 
-def _form(
-    request: Request,
-    dashboard: DashboardContext,
-    run_id: UUID,
-    values: dict[str, str],
-    errors: FormErrors | None = None,
-) -> Response:
-    view = RunView(dashboard, dashboard.stores.runs.get(run_id))
+def _form(request: Request, view: RunView, values: dict[str, str], errors: FormErrors | None) -> Response:
     status = 200 if errors is None else 422
     # A refused form gets a new key, since the run keeps the refusal under the old one.
     key = uuid4().hex
