@@ -9,7 +9,6 @@ from service.api import (
     campaigns,
     engines,
     evaluations,
-    events,
     monitoring,
     policies,
     problems,
@@ -27,7 +26,6 @@ OPEN: Final[tuple[APIRouter, ...]] = (monitoring.probes, problems.schemas)
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     # The busiest routes come first, because FastAPI tries routes in order.
     runs.router,
-    events.router,
     run_results.router,
     proposals.results,
     unlocks.router,

@@ -12,7 +12,6 @@ from service.dashboard.routes import (
     candidates,
     compare,
     docs,
-    events,
     lineage,
     policies,
     problems,
@@ -29,7 +28,7 @@ OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
 """Routers that need no login; their forms check the origin themselves."""
 
 # The list of runs comes before the page of a run, whose path would match "new" as an id.
-_RUNS: Final = (runs, run, propose, candidates, lineage, events, compare)
+_RUNS: Final = (runs, run, propose, candidates, lineage, compare)
 _OTHERS: Final = (problems, policies, unlocks, tournaments, campaigns, access, visibility, docs)
 PAGES: Final[tuple[APIRouter, ...]] = tuple(each.router for each in (activity, *_RUNS, *_OTHERS))
 """In the order in which paths are matched."""

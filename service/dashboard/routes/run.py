@@ -1,26 +1,28 @@
-"""Page of a run: its charts, and the actions pause, resume, cancel and label."""
+"""Page of a run: its charts and events, and the actions pause, resume, cancel and label."""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic import ValidationError
 
 from service.dashboard.charts import Figure, add_figure_routes
-from service.dashboard.context import DashboardDep
+from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
-from service.dashboard.live import Seen
-from service.dashboard.pages import address, page
-from service.dashboard.parameters import RunIdDep
+from service.dashboard.live import LivePart, Seen
+from service.dashboard.pages import address, fragment, page
+from service.dashboard.parameters import RunIdDep, parse_count
 from service.dashboard.run_view import RunView, RunViewDep
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
 from speciate.domain.values import storable
+from speciate.schema.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
+_MAX_EVENTS: Final = 100
 _MAX_REASON_LENGTH: Final = 2000
 _OPENED: Final = "opened_"
 """Prefix of the fields with the labels that the form had when it was opened."""
@@ -62,15 +64,15 @@ def resume(run_id: RunIdDep, dashboard: DashboardDep) -> Response:
 
 
 @router.post("/{run_id}/labels")
-def label(request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
+def label(request: Request, view: RunViewDep, form: FormDep) -> Response:
     """Change those of name, tags and note that the person changed, or show the page again with the errors."""
     try:
         change = Relabelling.model_validate(_changed_labels(form.fields))
     except ValidationError as error:
-        view = RunView(dashboard, dashboard.stores.runs.get(run_id))
         return _page(request, view, "configuration", form_errors(error), form.fields)
-    dashboard.stores.signals.committed(dashboard.stores.runs.label(run_id, change))
-    return RedirectResponse(f"/runs/{run_id}/configuration#labels", 303)
+    stores = view.dashboard.stores
+    stores.signals.committed(stores.runs.label(view.run.id, change))
+    return RedirectResponse(f"/runs/{view.run.id}/configuration#labels", 303)
 
 
 def parse_tags(text: str) -> list[str]:
@@ -101,6 +103,33 @@ def _page(
         errors=errors,
         labels={**stored, **{_OPENED + name: value for name, value in stored.items()}, **(labels or {})},
     )
+
+
+@router.get("/{run_id}/events")
+def show_events(request: Request, view: RunViewDep, before: Annotated[str, Query(max_length=20)] = "") -> Response:
+    end = parse_count(before)
+    context = _events(view.dashboard, view.run, view.run.last_event + 1 if end is None else end)
+    return page(request, "events.html", **context, newest=not before)
+
+
+@router.get("/{run_id}/events/live")
+async def watch_events(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
+    def render() -> LivePart:
+        run = dashboard.stores.runs.get(run_id)
+        text = fragment("events_live.html", **_events(dashboard, run, run.last_event + 1))
+        return LivePart(text, str(run.revision), final=run.state.ended)
+
+    return dashboard.watch(f"events {run_id}", render, seen, run_id=run_id)
+
+
+def _events(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str, Any]:
+    after = max(0, min(end, run.last_event + 1) - 1 - _MAX_EVENTS)
+    events = dashboard.stores.queries.events(run.id, after=after, limit=_MAX_EVENTS)
+    return {
+        "run": run,
+        "events": [event for event in reversed(events) if event.seq < end],
+        "older": after + 1 if after else None,
+    }
 
 
 def _figure(name: str, view: RunViewDep) -> Figure:
