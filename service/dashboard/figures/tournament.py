@@ -49,7 +49,8 @@ def score_chart(curves: Sequence[BudgetLaw]) -> Chart:
         for rank, curve in enumerate(curves)
         if curve.measured
     ]  # fmt: skip
-    rows = [(c.entrant, x, y) for c in curves for x, y in zip(c.budgets, c.measured, strict=True)]
+    # An entrant without a completed run has budgets, but no measured score.
+    rows = [(c.entrant, x, y) for c in curves if c.measured for x, y in zip(c.budgets, c.measured, strict=True)]
     layout = {"xaxis": axis("evaluations", type="log"), "yaxis": axis("best score"), "showlegend": True}
     note = "Mean over problems and seeds of the best score so far. Higher and further left is better."
     table = Table(("entrant", "evaluations", "best score"), rows)

@@ -18,13 +18,15 @@ from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import Population, axes, front_table, population_chart
 from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart
-from service.dashboard.figures.tournament import reach_chart
+from service.dashboard.figures.tournament import reach_chart, score_chart
 from service.dashboard.scales import bulk
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.target import ClaimState, Target
 from speciate.tournaments.report.measures import Reached
+from speciate.tournaments.report.results import PENDING
 from tests.dashboard.samples import antenna, cases, single
 from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 
 @pytest.mark.parametrize(("n", "failing"), [(0, 0.0), (1, 0.0), (1, 1.0), (60, 0.2), (60, 1.0)])
@@ -176,6 +178,17 @@ def test_tournament_curves_extend_to_the_last_evaluation() -> None:
         ("never", 20.0, 0.0),
     ]
     assert reach_chart([]).empty
+
+
+def test_scores_are_drawn_of_entrants_with_a_completed_run() -> None:
+    schedule = schedule_of(6, 2, 2, metric="best_score")
+    results = results_of(schedule)
+    results.state[..., 1] = PENDING
+    chart = score_chart(report_of(schedule, results).score_laws)
+    assert_accepted(chart)
+    assert {row[0] for row in chart.table.rows} == {trace["name"] for trace in chart.data} == {"e0"}
+    results.state[:] = PENDING
+    assert score_chart(report_of(schedule, results).score_laws).empty
 
 
 def test_axes_and_tables_mark_the_better_end_of_an_objective() -> None:
