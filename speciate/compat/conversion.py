@@ -15,9 +15,8 @@ from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.domain.target import Target
-from speciate.domain.values import SLUG
+from speciate.domain.values import MAX_SLUG, SLUG
 
-_MAX_SLUG: Final = 80
 _MAX_NAME: Final = 80
 
 
@@ -49,10 +48,10 @@ def adjusted(
     requirements: Sequence[str] = (),
 ) -> Draft:
     """Return the directory with the options of the command line; None and nothing keep what it says."""
-    if slug is not None and (len(slug) > _MAX_SLUG or not re.fullmatch(SLUG, slug)):
+    if slug is not None and (len(slug) > MAX_SLUG or not re.fullmatch(SLUG, slug)):
         raise InvalidInputError(
             f"invalid slug {slug!r}.",
-            remedy=f"Pass lower-case words joined by hyphens, at most {_MAX_SLUG} characters.",
+            remedy=f"Pass lower-case words joined by hyphens, at most {MAX_SLUG} characters.",
         )
     if slug is not None:
         draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())

@@ -13,10 +13,9 @@ from typing import Final
 from speciate.compat.folder import RESERVED, optional_text, path_within, read_plain, refused
 from speciate.domain.errors import NotFoundError
 from speciate.domain.known_languages import KNOWN
-from speciate.domain.values import REQUIREMENT
+from speciate.domain.values import MAX_SLUG, REQUIREMENT, slug_of
 from speciate.problems.loader import known_problems
 from speciate.problems.lockfile import UnreadableError, requirement_lines
-from speciate.problems.template import slug_of_text
 from speciate.prompts.evolve_blocks import blocks_or_none, outside_of
 from speciate.prompts.python_source import parse_python
 from speciate.prompts.text import bounded
@@ -50,7 +49,6 @@ _ARGUMENTS: Final = re.compile(r"(?m)^(?:Args|Arguments|Parameters):\n(?:[ \t]+.
 """Of no use to models, which write the program and do not call the evaluator."""
 _COMMENT: Final = re.compile(r"(?s)(?:#!.*?\n)?\s*((?:[ \t]*(?:#|//|--|;|%)[^\n]*\n)+|/\*.*?\*/)")
 _COMMENT_MARK: Final = re.compile(r"(?m)^[ \t]*[#/*;%-]+[ \t]?|\*/$")
-_MAX_SLUG: Final = 80
 
 
 def find_program(
@@ -147,9 +145,9 @@ def named_after(folder: Path, system: str) -> tuple[str, str]:
         if re.search("[A-Za-z]{2}", parts[0]) or not above.name:
             break
         parts.insert(0, above.name)
-    slug = slug_of_text(f"{system} {' '.join(parts)}", "imported")
+    slug = slug_of(f"{system} {' '.join(parts)}", "imported")
     if slug in known_problems():
-        slug = f"{slug[: _MAX_SLUG - 9]}-imported"
+        slug = f"{slug[: MAX_SLUG - 9]}-imported"
     return slug, slug.replace("-", " ").capitalize()
 
 

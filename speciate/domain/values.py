@@ -29,7 +29,8 @@ TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]*$"
 NO_NUL: Final = r"^[^\x00]+$"
 KEY_ID: Final = r"^[0-9a-f-]{36}$"
 
-Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=80)]
+MAX_SLUG: Final = 80
+Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=MAX_SLUG)]
 """Name of a problem, set or policy: lower-case words joined by hyphens."""
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, min_length=1, max_length=80)]
@@ -58,6 +59,11 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """Characters that cannot be stored: PostgreSQL refuses NUL, UTF-8 refuses surrogates."""
+
+
+def slug_of(text: str, otherwise: str) -> str:
+    words = re.findall("[a-z0-9]+", text.lower())
+    return "-".join(words)[:MAX_SLUG].rstrip("-") or otherwise
 
 
 class Value(Documented):

@@ -28,9 +28,9 @@ from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
+from speciate.domain.values import slug_of
 from speciate.evolution.fingerprint import fingerprint
 from speciate.problems.loader import FILE_NAME
-from speciate.problems.template import slug_of_text
 from speciate.problems.writing import toml_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ScoreFunction:
         title = name or f"{origin} {self._name}".strip()
         task = inspect.getdoc(self._function) or described_in("", text)
         draft = _FunctionDraft(
-            slug=name or slug_of_text(title, "evolved"),
+            slug=name or slug_of(title, "evolved"),
             title=title,
             seed=_SEED,
             files={_SEED: text},

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, Price, Sampling
 from speciate.domain.suggestions import did_you_mean
-from speciate.domain.values import merged
+from speciate.domain.values import merged, slug_of
 from speciate.policies.prices import price_of
 from speciate.policies.providers import (
     ANY_SERVER,
@@ -197,5 +197,4 @@ def _only_model(source: _Source) -> tuple[str, int | None]:
 
 
 def _slug(text: str) -> str:
-    words = re.findall(r"[a-z0-9]+", _ADDRESS.sub("", text.lower()))
-    return "-".join(words)[:80].strip("-") or "model"
+    return slug_of(_ADDRESS.sub("", text), "model")

@@ -7,6 +7,7 @@ from typing import Final
 
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.known_languages import KNOWN, known_language
+from speciate.domain.values import slug_of
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _SLUG: Final = re.compile(r'(?m)^slug = "([^"]+)" *')
@@ -36,7 +37,7 @@ def write_template(
     """
     texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
     definition = _SLUG.sub(
-        lambda match: f'slug = "{slug_of_text(directory.resolve().name, match[1])}"'.ljust(38) + " ",
+        lambda match: f'slug = "{slug_of(directory.resolve().name, match[1])}"'.ljust(38) + " ",
         texts["problem.toml"],
     )
     texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{definition}"
@@ -47,11 +48,6 @@ def write_template(
     for path in paths:
         path.write_text(texts[path.name], encoding="utf-8")
     return paths
-
-
-def slug_of_text(text: str, otherwise: str) -> str:
-    words = re.findall("[a-z0-9]+", text.lower())
-    return "-".join(words)[:80].rstrip("-") or otherwise
 
 
 def _files(kind: TemplateKind, language: str | None) -> dict[str, str]:
