@@ -14,6 +14,8 @@ from speciate.storage.tables.columns import DEFAULT_PROJECT_ID
 
 _MOST_COMPARED: Final = 1000
 
+T = TypeVar("T")
+
 
 def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
     """Return the condition that selects a row by id or slug in a project; a malformed name selects none."""
@@ -41,6 +43,13 @@ def not_found(
     names = dict.fromkeys(connection.execute(newest).scalars())
     remedy = f"There are other versions of {slug!r}." if slug in names else did_you_mean(slug, names)
     return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=remedy)
+
+
+def found(row: T | None, what: str) -> T:
+    """Return what a query found; ``NotFoundError`` if that is nothing."""
+    if row is None:
+        raise NotFoundError(f"there is no {what}.")
+    return row
 
 
 def attested_sql(table: str) -> str:

@@ -9,7 +9,6 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import UNMEASURED, Proposal
-from speciate.domain.errors import NotFoundError
 from speciate.runs.payloads import read_proposals
 from speciate.schema.base import Page
 from speciate.schema.candidates import ArchiveCell, CandidateDetail, CandidateRecord, RolloutAnswer
@@ -19,6 +18,7 @@ from speciate.storage.candidates.arrays import ArrayReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
 from speciate.storage.candidates.rows import columns_of, frozen
 from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.lookup import found
 from speciate.storage.runs.context import ScoringSchema, load_scoring_schema
 from speciate.storage.statements import Statements
 
@@ -143,9 +143,7 @@ class CandidateQueries(Store):
         return answers
 
     def _detail(self, statement: sa.TextClause, keys: Mapping[str, Any], what: str) -> CandidateDetail:
-        row = self._row(statement, keys)
-        if row is None:
-            raise NotFoundError(f"there is no {what}.")
+        row = found(self._row(statement, keys), what)
         return CandidateDetail(**_values(self._scoring(row.run_id), row))
 
     @with_retries

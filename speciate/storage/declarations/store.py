@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState, check_transition
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
 from speciate.schema.base import Page
@@ -17,7 +17,7 @@ from speciate.schema.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
-from speciate.storage.lookup import named, not_found, require_page_name
+from speciate.storage.lookup import found, named, not_found, require_page_name
 from speciate.storage.statements import Statements
 from speciate.storage.tables.access import idempotency_keys
 from speciate.storage.webhooks.queue import enqueue
@@ -174,10 +174,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     def _lock(self, connection: sa.Connection, declared_id: UUID) -> sa.Row[Any]:
         query = sa.select(self._table).where(self._table.c.id == declared_id).with_for_update()
-        row = connection.execute(query).one_or_none()
-        if row is None:
-            raise NotFoundError(f"there is no {self.kind} {declared_id}.")
-        return row
+        return found(connection.execute(query).one_or_none(), f"{self.kind} {declared_id}")
 
     def _set_state(
         self, connection: sa.Connection, declared_id: UUID, state: DeclarationState, reason: str | None

@@ -8,7 +8,6 @@ from uuid import UUID
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import PromptFormat
 from speciate.domain.rollout import Prompt
 from speciate.schema.base import Page
@@ -17,6 +16,7 @@ from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.candidates.queries import CandidateQueries
 from speciate.storage.database import reading, with_retries
+from speciate.storage.lookup import found
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
 from speciate.storage.statements import Statements
@@ -65,9 +65,7 @@ class RunQueries(CandidateQueries):
 
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion; raises ``NotFoundError`` for an unknown one."""
-        row = self._row(SQL.rollout, {"id": rollout_id})
-        if row is None:
-            raise NotFoundError(f"there is no rollout {rollout_id}.")
+        row = found(self._row(SQL.rollout, {"id": rollout_id}), f"rollout {rollout_id}")
         return RolloutDetail.model_validate(row._asdict())
 
     def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:

@@ -17,6 +17,7 @@ from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import with_new_id, with_retries
+from speciate.storage.lookup import found
 from speciate.storage.tables.webhooks import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
@@ -47,9 +48,7 @@ class WebhookStore(DeliveryQueue):
         return NewWebhook.model_validate({**row._asdict(), "secret": secret})
 
     def get(self, webhook_id: UUID) -> WebhookRecord:
-        row = self._row(sa.select(webhooks).where(self._mine(webhook_id)))
-        if row is None:
-            raise _unknown(webhook_id)
+        row = found(self._row(sa.select(webhooks).where(self._mine(webhook_id))), f"webhook {webhook_id}")
         return WebhookRecord.model_validate(row._asdict())
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
@@ -61,7 +60,7 @@ class WebhookStore(DeliveryQueue):
 
     def remove(self, webhook_id: UUID) -> None:
         if not self._execute(sa.delete(webhooks).where(self._mine(webhook_id))):
-            raise _unknown(webhook_id)
+            raise NotFoundError(f"there is no webhook {webhook_id}.")
 
     @with_new_id
     def test(self, delivery_id: UUID, webhook_id: UUID) -> DeliveryRecord:
@@ -75,8 +74,7 @@ class WebhookStore(DeliveryQueue):
         with self._engine.begin() as connection:
             # Locked, so that it is not removed before the delivery refers to it.
             locked = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
-            if connection.execute(locked).one_or_none() is None:
-                raise _unknown(webhook_id)
+            found(connection.execute(locked).one_or_none(), f"webhook {webhook_id}")
             connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
             return _delivery(connection.execute(query).one())
@@ -129,10 +127,6 @@ def renew_sealed(connection: sa.Connection, table: sa.Table, sealer: Sealer, pur
 def webhook_purpose(webhook_id: UUID) -> str:
     """Return the context that a sealed secret is bound to."""
     return f"webhook:{webhook_id}"
-
-
-def _unknown(webhook_id: UUID) -> NotFoundError:
-    return NotFoundError(f"there is no webhook {webhook_id}.")
 
 
 def _delivery(row: sa.Row[Any]) -> DeliveryRecord:

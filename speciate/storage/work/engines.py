@@ -7,7 +7,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.charge import Charge
-from speciate.domain.errors import BudgetSpentError, ConflictError, NotFoundError
+from speciate.domain.errors import BudgetSpentError, ConflictError
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
@@ -17,6 +17,7 @@ from speciate.runs.engines import MAX_ATTEMPTS, ends_of
 from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.database import ScopedStore, with_new_id, with_retries
+from speciate.storage.lookup import found
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
@@ -100,9 +101,7 @@ class EngineSessions(ScopedStore):
     def context(self, session_id: UUID) -> RunContext:
         """Return the run of a session; raises ``NotFoundError``."""
         run_id = self._value(SQL.run_of, {"id": session_id, "project": self._home})
-        if run_id is None:
-            raise NotFoundError(f"there is no engine session {session_id}.")
-        return self.work.context(run_id)
+        return self.work.context(found(run_id, f"engine session {session_id}"))
 
     def require_open(self, session_id: UUID) -> None:
         """Raise ``ConflictError`` if a session has ended or another runner has taken its run."""
