@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speciate.domain.errors import InvalidInputError, SpeciateError
+from speciate.domain.errors import InvalidInputError, SpeciateError, invalid
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of, text_digest
+from speciate.problems.definition import examine
 
 Content = dict[str, Any]
 
@@ -68,11 +69,18 @@ def located(what: str) -> Iterator[None]:
 
 
 def problems_of(task: Task, split: Split, count: int, *, start: int = 0) -> list[Problem]:
-    """Return a task's problems, as many as it has of ``count``; ``InvalidInputError`` if that is none."""
+    """Return a task's problems, as many as it has of ``count``.
+
+    ``InvalidInputError``: it has none, or the service would refuse one.
+    """
     with located(f"problems of task {task.name!r}"):
         problems = list(task.problems(split, count, start=start))
     if not problems:
         raise InvalidInputError(f"task {task.name!r} has no problems from number {start} on in split {split.value!r}.")
+    # Problems with one evaluator seldom differ in their mistakes, and checking thousands takes half a minute.
+    for problem in {problem.evaluator: problem for problem in problems}.values():
+        if field_errors := examine(problem.model_dump(mode="json"))[1]:
+            raise invalid(f"problem {problem.slug!r} of task {task.name!r}", field_errors)
     return problems
 
 

@@ -153,17 +153,29 @@ def test_rewards_of_a_task_of_ones_own_are_checked(fruit):
             scores_of(task, [(problems[0], [text])])
 
 
-def test_the_task_on_the_page_works(tmp_path, monkeypatch):
+@pytest.fixture
+def page_task(tmp_path, monkeypatch):
+    """The task on the page about training, its script changed by replacing a text."""
     page = (Path(__file__).parents[3] / "docs/howto/train-on-your-data.md").read_text()
-    (tmp_path / "fruit_page.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
     row = re.search(r'`(\{"prompt": .*?\})`', page)[1]
     (tmp_path / "train.jsonl").write_text(f"{row}\n" * 2)
     monkeypatch.syspath_prepend(tmp_path)
     with closing(open_evaluator("auto")) as sandbox:
-        task = open_task("fruit_page:Fruit", tmp_path, sandbox)
-        problems = problems_of(task, Split.TRAIN, 5)
-        assert len(problems) == 2
-        assert scores_of(task, [(problems[0], ["a banana", "plum"])]) == [[(1.0, 0.5), (0.0, 1.0)]]
+
+        def opened(old="", new=""):
+            code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+            (tmp_path / "fruit_page.py").write_text(code.replace(old, new))
+            return open_task("fruit_page:Fruit", tmp_path, sandbox)
+
+        yield opened
+    sys.modules.pop("fruit_page", None)
+
+
+def test_the_task_on_the_page_works(page_task):
+    task = page_task()
+    problems = problems_of(task, Split.TRAIN, 5)
+    assert len(problems) == 2
+    assert scores_of(task, [(problems[0], ["a banana", "plum"])]) == [[(1.0, 0.5), (0.0, 1.0)]]
     prompt = build_prompt(
         problems[0],
         PolicyRole.PROPOSE,
@@ -173,3 +185,33 @@ def test_the_task_on_the_page_works(tmp_path, monkeypatch):
         np.random.default_rng(0),
     )
     assert "Name a yellow fruit." in prompt.text()
+
+
+def test_an_evaluator_that_does_not_compile_is_refused_with_its_problem(page_task):
+    words = r"problem 'fruit-train-.' of task 'fruit' is not valid: 5:13 evaluator: does not compile"
+    with pytest.raises(InvalidInputError, match=words):
+        problems_of(page_task("words =", "words = ="), Split.TRAIN, 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("text.lower()", "text.nope()", r"AttributeError: .* no attribute 'nope' \(evaluator.py, line 5\)\."),
+        ('"short": 1', '"shrt": 1', "rewards: missing short; unknown shrt; expected exactly right, short"),
+        ("1 / max", 'float("nan") * max', "reward 'short' is nan: expected a finite number"),
+    ],
+)
+def test_an_evaluator_that_fails_on_every_answer_of_the_first_batch_stops_the_training(page_task, old, new, words):
+    task = page_task(old, new)
+    problems = problems_of(task, Split.TRAIN, 5)
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=f"evaluator of task 'fruit' fails on every answer .*: {words}"):
+            scores_of(task, [(problem, ["banana", "plum"]) for problem in problems])
+
+
+def test_an_evaluator_that_has_scored_an_answer_may_fail_on_all_of_a_later_batch(page_task):
+    task = page_task("words = text", "words = {'banana': text}[text]")
+    problem = problems_of(task, Split.TRAIN, 1)[0]
+    assert scores_of(task, [(problem, [])]) == [[]]
+    assert scores_of(task, [(problem, ["banana", "plum"])]) == [[(1.0, 1.0), (0.0, 0.0)]]
+    assert scores_of(task, [(problem, ["plum"])]) == [[(0.0, 0.0)]]
