@@ -12,8 +12,7 @@ from service.dashboard.best_result import BestResult, program_values
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
-from service.dashboard.figures.parallel import parallel_chart
-from service.dashboard.figures.population import MAX_AXES, Population, axes, population_chart
+from service.dashboard.figures.population import MAX_AXES, Population, axes, parallel_chart, population_chart
 from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.live import LivePart

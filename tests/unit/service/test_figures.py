@@ -14,8 +14,7 @@ from service.dashboard.figures.comparison import (
     compare_curves_chart,
     compare_fronts_chart,
 )
-from service.dashboard.figures.parallel import parallel_chart
-from service.dashboard.figures.population import Population, axes, front_table, population_chart
+from service.dashboard.figures.population import Population, axes, front_table, parallel_chart, population_chart
 from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.figures.tournament import reach_chart, score_chart

@@ -7,11 +7,12 @@ from uuid import UUID
 
 import numpy as np
 
-from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
 from service.dashboard.figures.population import (
     MAX_FRONT,
+    MAX_LINES,
     MAX_POINTS,
     Population,
+    parallel_chart,
     population_chart,
 )
 from service.dashboard.figures.progress import MAX_OBJECTIVES, progress_chart
