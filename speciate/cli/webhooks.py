@@ -11,6 +11,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import Limit, client, command, command_group, first_records, invalid_argument
 from speciate.cli.errors import ExitCode
+from speciate.domain.webhook import SUBSCRIBABLE, DeliveryState
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 app = command_group()
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
-_EVENTS: Final = ("unlock", "run.finished", "alarm")
-_DELIVERED: Final = "delivered"
 _TEST_TIMEOUT_S: Final = 20.0
 
 
@@ -42,9 +41,9 @@ def add(
     Its secret, which signs the deliveries, is printed once, alone on standard output.
     """
     for each in event or ():
-        if each not in _EVENTS:
-            raise invalid_argument("--event", f"is {each!r}: expected {', '.join(_EVENTS)}")
-    created = client().webhooks.add(url, event or _EVENTS, description=description)
+        if each not in SUBSCRIBABLE:
+            raise invalid_argument("--event", f"is {each!r}: expected {', '.join(SUBSCRIBABLE)}")
+    created = client().webhooks.add(url, event or SUBSCRIBABLE, description=description)
     output.exit_with_json(created)
     output.print_line(created.secret)
     output.print_note(f"Webhook {created.id} receives {', '.join(created.events)}. Its secret cannot be shown again.")
@@ -79,13 +78,13 @@ def send_test(webhook: WebhookId) -> None:
     sent = _first_attempt(service, service.webhooks.test(webhook))
     if output.wants_json():
         output.print_json(sent)
-    elif sent.state == _DELIVERED:
+    elif sent.state == DeliveryState.DELIVERED:
         output.print_line(f"Delivered: status {sent.status}.")
     elif sent.attempts:
         output.print_line(f"Not delivered: {output.sanitize(sent.error or 'no response yet')}. Retrying for a day.")
     else:
         output.print_line("Not sent yet. Check that a control worker is running.")
-    if sent.state != _DELIVERED:
+    if sent.state != DeliveryState.DELIVERED:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -94,7 +93,7 @@ def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
     deadline = time.monotonic() + _TEST_TIMEOUT_S
     while time.monotonic() < deadline:
         now = next((d for d in islice(service.webhooks.deliveries(sent.webhook_id), 100) if d.id == sent.id), sent)
-        if now.state == _DELIVERED or now.error is not None:
+        if now.state == DeliveryState.DELIVERED or now.error is not None:
             return now
         time.sleep(0.2)
     return sent

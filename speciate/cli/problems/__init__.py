@@ -63,14 +63,13 @@ def check(
     ] = None,
 ) -> None:
     """Validate a problem, score its seed program and measure how much its evaluations differ, without a service."""
-    from speciate.cli.problems.check import evaluate_seed, score_seed
-    from speciate.cli.problems.noise import measure_noise
+    from speciate.cli.problems.check import measure_noise, score_seed
     from speciate.problems.loader import load_problem
 
     problem = load_problem(directory)
     result, noise = score_seed(problem, directory), None
     if result.evaluation is not None and not result.failed and problem.external_stage is None:
-        noise = measure_noise(problem, result.evaluation, repeats, evaluate_seed)
+        noise = measure_noise(problem, result.evaluation, repeats)
     if output.wants_json():
         output.print_json(result.as_json(problem) | {"noise": None if noise is None else noise.as_json(problem)})
     else:
