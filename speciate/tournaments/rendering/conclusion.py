@@ -6,13 +6,10 @@ from typing import Final
 
 from speciate.domain.tournament import Metric
 from speciate.tournaments.report.models import Comparison, MethodComparison, Report, Subject, Verdict
-from speciate.tournaments.statistics.methods import runs_text, too_few_runs
+from speciate.tournaments.statistics.methods import runs_needed, runs_text, too_few_runs
 
 _MOST: Final = 4
 """Decisions, open comparisons or entrants that a sentence names."""
-
-_DETECTED: Final = 1.96 + 0.84
-"""Distance from 0, in standard errors, that a test at 5 % detects with a power of 80 %."""
 _DECIDED: Final = frozenset({Verdict.BETTER, Verdict.WORSE})
 _SCOPE: Final = " This compares these checkpoints, not their training methods."
 
@@ -41,15 +38,17 @@ def _null(null: Comparison) -> str:
 def deciding(report: Report) -> str:
     """Return what would decide the open comparisons of checkpoints; empty without one, or if no number tells.
 
-    The evidence grows with the square root of the problems: so many decide with a power of 80 %, at the level of a
-    single comparison, if the difference and its spread stay what they are.
+    So many decide with a power of 80 %, at the level that Holm leaves to the first of them, if the difference and its
+    spread stay what they are.
     """
-    needed = []
-    for each in report.standings.comparisons:
-        if each.verdict is not Verdict.NOT_ENOUGH_EVIDENCE or each.p_value is None or each.p_value == 1:
+    undecided = [each for each in report.standings.comparisons if each.verdict is Verdict.NOT_ENOUGH_EVIDENCE]
+    alpha, normal, needed = report.design.declared.alpha, NormalDist(), []
+    for each in undecided:
+        if each.p_value in (None, 1) or not each.spread or not each.difference.value:
             continue
-        evidence = NormalDist().inv_cdf(1 - each.p_value / 2)
-        more = max(_problems(each) + 1, ceil(_problems(each) * (_DETECTED / evidence) ** 2))
+        errors = normal.inv_cdf(1 - alpha / (2 * len(undecided))) + normal.inv_cdf(0.8)
+        least = runs_needed(alpha, len(undecided), paired=True)
+        more = max(_problems(each) + 1, least, ceil((errors * each.spread / each.difference.value) ** 2))
         needed.append(f"about {more:,} problems for {each.a} against {each.b}")
     return f"It would take {_listed(needed)}, if the differences stay what they are." if needed else ""
 

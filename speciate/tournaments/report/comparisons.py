@@ -173,6 +173,7 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
         b=b,
         subject=_subject(schedule.declared.entrant(a), schedule.declared.entrant(b)),
         difference=analysis.resamples.mean(paired.differences, 2 * pairs, "no pair has completed", withheld),
+        spread=float(paired.differences.std(ddof=1)) if len(paired.used) > 1 else None,
         pairs=pairs,
         missing_pairs=paired.missing,
         wins=int((paired.differences > 0).sum()),

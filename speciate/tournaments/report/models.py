@@ -125,6 +125,8 @@ class Comparison(ReportModel):
     """What the entrants differ in. A statement about checkpoints is none about their training methods."""
     difference: Estimate
     """Primary metric, A − B."""
+    spread: float | None = None
+    """Standard deviation of that difference between problems; None with fewer than two."""
     pairs: int
     """Compared pairs of runs."""
     missing_pairs: int

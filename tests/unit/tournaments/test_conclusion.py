@@ -128,5 +128,10 @@ def test_open_comparisons_say_how_many_problems_would_decide_them() -> None:
     said = deciding(report)
     assert said.startswith("It would take about ")
     assert said.endswith(" problems for e1 against e0, if the differences stay what they are.")
-    assert said.split()[4] == "72"
+    # The differences are 3 times 1 and 9 times 0, at 5 %: ((1.96 + 0.84) · 0.452 / 0.25)².
+    assert said.split()[4] == "26"
+    twice = schedule_of(12, 2, 3)
+    repeated = results_of(twice)
+    repeated.reached[:] = results.reached[..., [0, 1, 1]]
+    assert deciding(report_of(twice, repeated)).split()[4] == "32"  # Holm over both leaves 2.5 % to the first
     assert deciding(report_of(schedule_of(40, 2, 2), results_of(schedule_of(40, 2, 2), shift=3.0))) == ""
