@@ -4,7 +4,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
-from speciate.domain.declaration import DeclarationKind, DeclarationState
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
 from speciate.ports.runs import NewRun
@@ -13,7 +13,7 @@ from speciate.schema.declarations import CampaignProblem, CampaignRecord
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
 from speciate.storage.declarations.campaigns import StoredSlice
 from speciate.storage.stores import Stores
-from workers.declarations import WAITS_FOR_QUOTA, reconcile_pending, steer
+from workers.declarations import WAITS_FOR_QUOTA, describe_stuck, is_stuck, reconcile_pending, steer
 
 
 class CampaignController:
@@ -27,22 +27,23 @@ class CampaignController:
         self._settled = {campaign: slices for campaign, slices in self._settled.items() if campaign in pending}
 
     def _reconcile(self, stores: Stores, declared_id: UUID) -> None:
-        """Advance the open slices, decide further ones, and complete the campaign when none is possible."""
+        """Advance the open slices, decide further ones, and complete or pause the campaign when none is possible."""
         store = stores.campaigns
         record = store.get(declared_id)
         for run in record.problems:
             if run.run_id is not None and run.state is not None and not run.ended:
-                steer(stores, DeclarationKind.CAMPAIGN, record, run.run_id, run.state, run.reason)
+                steer(stores, record, run.run_id, run.state, run.reason)
         settled = self._settled.setdefault(declared_id, [])
         for stored in store.slices(declared_id, after=len(settled)):
             if stored.slice.spent is None:
                 _advance(stores, record, stored)
         if record.state is DeclarationState.RUNNING:
-            store.wait(declared_id, WAITS_FOR_QUOTA if stores.runs.free_slots() == 0 else None)
+            full = stores.runs.free_slots() == 0
+            store.wait(declared_id, WAITS_FOR_QUOTA if full else describe_stuck(record, record.problems))
             self._decide(stores, record, settled)
 
     def _decide(self, stores: Stores, record: CampaignRecord, settled: list[Slice]) -> None:
-        """Decide slices until none is possible, and complete the campaign once all have a result."""
+        """Decide slices until none is possible; if none is open, complete the campaign; if all are stuck, pause it."""
         store = stores.campaigns
         latest = store.slices(record.id, after=len(settled))
         for stored in latest:
@@ -55,8 +56,12 @@ class CampaignController:
                 return  # another leader decided it: the next pass reads its decision
             history.append(Slice(decision.problem, decision.evaluations))
             _advance(stores, record, StoredSlice(len(history), first, history[-1]))
-        if all(each.spent is not None for each in history):
+        awaited = [record.problems[each.problem] for each in history if each.spent is None]
+        if not awaited:
             _complete(stores, record, history)
+        elif all(is_stuck(record, run) for run in awaited):
+            reason = f"no progress: {describe_stuck(record, awaited)}"
+            store.move(record.id, DeclarationState.PAUSED, reason, fault=True)
 
 
 def _next(declared: Campaign, history: list[Slice]) -> Decision | None:

@@ -1,16 +1,18 @@
 """Move the runs of tournaments and campaigns toward the state of their declaration."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
+from speciate.domain.campaign import waits_for_grant
+from speciate.domain.declaration import DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.schema.declarations import DeclarationRecord
+from speciate.schema.declarations import CampaignProblem, DeclarationRecord
 from speciate.storage.database import guarded
 from speciate.storage.declarations.store import DeclarationStore
+from speciate.storage.declarations.tournaments import ActiveRun
 from speciate.storage.stores import Stores
 
 WAITS_FOR_QUOTA: Final = "waits for other runs of the project to end: its quota allows no more active runs"
@@ -42,15 +44,9 @@ def reconcile_pending(
     return pending
 
 
-def steer(
-    stores: Stores,
-    kind: DeclarationKind,
-    record: DeclarationRecord[Any],
-    run_id: UUID,
-    state: RunState,
-    reason: str | None,
-) -> None:
+def steer(stores: Stores, record: DeclarationRecord[Any], run_id: UUID, state: RunState, reason: str | None) -> None:
     """Pause, resume or cancel a run with its declaration; a run paused for another reason stays paused."""
+    kind = record.declaration.kind
     with_declaration = paused_with(kind, record.slug)
     try:
         match record.state:
@@ -62,3 +58,16 @@ def steer(
                 stores.signals.committed(stores.runs.cancel(run_id, f"{kind} {record.slug} is {record.state}"))
     except ConflictError as error:
         _log.info("%s", error)  # the run ended in the meantime
+
+
+def is_stuck(record: DeclarationRecord[Any], run: ActiveRun | CampaignProblem) -> bool:
+    """Return True if a run is paused for a reason of its own, so that it does not go on by itself."""
+    with_declaration = paused_with(record.declaration.kind, record.slug)
+    return run.state is RunState.PAUSED and run.reason != with_declaration and not waits_for_grant(run.reason)
+
+
+def describe_stuck(record: DeclarationRecord[Any], runs: Sequence[ActiveRun | CampaignProblem]) -> str | None:
+    """Return how many runs are stuck, and why the first one is; None if none is."""
+    if stuck := [run for run in runs if is_stuck(record, run)]:
+        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason or 'no stated reason'}"
+    return None

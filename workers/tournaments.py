@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import QuotaExceededError
-from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.runs.declarations import entrant_policies
 from speciate.runs.start import prepare_run, start_run
@@ -16,7 +15,7 @@ from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
-from workers.declarations import WAITS_FOR_QUOTA, reconcile_pending, steer
+from workers.declarations import WAITS_FOR_QUOTA, describe_stuck, is_stuck, reconcile_pending, steer
 
 MAX_ACTIVE: Final = 32
 """Runs of a tournament that are active at once. Each has one lane, so this also bounds its work units.
@@ -44,14 +43,14 @@ class TournamentController:
         store.summaries.record_ended(store.get(declared_id))
         record, active = store.get(declared_id), store.active_runs(declared_id)
         for run in active:
-            steer(stores, DeclarationKind.TOURNAMENT, record, run.run_id, run.state, run.reason)
+            steer(stores, record, run.run_id, run.state, run.reason)
         if record.state is not DeclarationState.RUNNING:
             return
         if (decided := self._decided_after(store, record)) is not None:
             # The runs still active are not needed: the next pass cancels them.
             store.complete(declared_id, f"every comparison was decided after {decided} problems")
             return
-        if _advance(stores, record, active) or not active or not all(_is_stuck(record, run) for run in active):
+        if _advance(stores, record, active) or not active or not all(is_stuck(record, run) for run in active):
             store.complete(declared_id)
         else:
             store.move(declared_id, DeclarationState.PAUSED, f"no progress: {_obstacle(record, active)}", fault=True)
@@ -73,14 +72,10 @@ class TournamentController:
         return decided
 
 
-def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
-    return run.state is RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
-
-
 def _obstacle(record: TournamentRecord, active: Sequence[ActiveRun]) -> str | None:
     """Return why some runs do not go on; None if all do."""
-    if stuck := [run for run in active if _is_stuck(record, run)]:
-        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason or 'no stated reason'}"
+    if stuck := describe_stuck(record, active):
+        return stuck
     engines = {run.run_id: record.declaration.entrant(run.entrant).engine for run in active}
     busy = {engines[run.run_id] for run in active if not run.waits or run.held}
     idle = dict.fromkeys(engine for engine in engines.values() if engine and engine not in busy)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.campaign import Campaign
+from speciate.domain.campaign import WAITS_FOR_GRANT, Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
@@ -47,7 +47,7 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
     _table: ClassVar[sa.Table] = campaigns
-    sql: ClassVar[Statements] = Statements(__file__)
+    sql: ClassVar[Statements] = Statements(__file__, waits=f"'{WAITS_FOR_GRANT}'")
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Campaign) -> None:
         quota = lock_quota(connection, self._home)

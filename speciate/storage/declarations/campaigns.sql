@@ -58,3 +58,7 @@ SELECT coalesce(array_agg(k.target ORDER BY k.evaluations, k.target) FILTER (WHE
 -- settle: Record the result of a slice, once.
 UPDATE campaign_slices SET spent = :spent, gap_after = :gap_after, reached = :reached, closed = :closed
 WHERE campaign_id = :id AND ord = :ord AND spent IS NULL
+
+-- adopt_paused: Let runs that were paused for a fault or by hand resume with the campaign; others wait for a grant.
+UPDATE run_progress SET reason = :reason WHERE state = 'paused' AND reason IS DISTINCT FROM {waits} AND run_id IN (
+  SELECT run_id FROM campaign_runs WHERE campaign_id = :id)

@@ -8,7 +8,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState, check_transition
+from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState, check_transition, paused_with
 from speciate.domain.errors import ConflictError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=DeclarationRecord[Any])
 class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     """Creates, reads and moves the declarations of one kind; a subclass reads its own rows.
 
-    The SQL file of the subclass has the statements ``by_id``, ``page`` and ``pending``.
+    The SQL file of the subclass has the statements ``by_id``, ``page``, ``pending`` and ``adopt_paused``.
     """
 
     kind: ClassVar[DeclarationKind]
@@ -52,9 +52,6 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     def _has_open_work(self, connection: sa.Connection, declared_id: UUID) -> bool:  # noqa: ARG002
         """True if work of the declaration keeps it from being completed without a reason."""
         return False
-
-    def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
-        """Update other rows when a declaration resumes."""
 
     @with_new_id
     def create(
@@ -149,7 +146,8 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
                 data = {"name": f"{self.kind}.paused", "message": reason, self.kind.value: row.slug}
                 enqueue(connection, WebhookEvent.ALARM, row.project_id, data)
             if goal is DeclarationState.RUNNING:
-                self._resumed(connection, row)
+                reason = paused_with(self.kind, row.slug)
+                connection.execute(self.sql.adopt_paused, {"id": declared_id, "reason": reason})
 
     @with_retries
     def complete(self, declared_id: UUID, reason: str | None = None) -> bool:

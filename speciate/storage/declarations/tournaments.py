@@ -7,7 +7,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
+from speciate.domain.declaration import DeclarationKind, DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import Extension, PlannedRun, Schedule, Tournament
@@ -63,9 +63,6 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
 
     def _has_open_work(self, connection: sa.Connection, declared_id: UUID) -> bool:
         return connection.execute(self.sql.open_work, {"id": declared_id}).one_or_none() is not None
-
-    def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
-        connection.execute(self.sql.adopt_paused, {"id": row.id, "reason": paused_with(self.kind, row.slug)})
 
     @with_retries
     def extend(self, tournament_id: UUID, extension: Extension) -> None:

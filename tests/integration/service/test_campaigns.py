@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
@@ -232,6 +233,30 @@ def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
     ]
     details = refused(fair.api.post("/v1/campaigns/first:resume"), 409, "conflict")
     assert details["detail"] == "campaign 'first' is cancelled and cannot become running: it has ended."
+
+
+def test_campaign_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> None:
+    fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/"))
+    _declare(fair)
+    controller = CampaignController()
+    controller.run(fair.stores)
+    by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
+    fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "its answers repeat"})
+    controller.run(fair.stores)
+    reason = "1 of its runs are paused, the first one for: its answers repeat"
+    assert (_get(fair)["state"], _get(fair)["reason"]) == ("running", reason)
+    # The other runs spend their slices, then wait for grants, which wait for the outcome of the paused one.
+    while (stuck := _get(fair))["state"] == "running" and stuck["spent"] < 61:
+        for unit in fair.stores.runs.work_in_flight():
+            if str(unit.run_id) != by_hand:
+                _perform(fair.stores, unit.work_id)
+        controller.run(fair.stores)
+    assert (stuck["state"], stuck["reason"]) == ("paused", f"no progress: {reason}")
+    told = {"name": "campaign.paused", "message": stuck["reason"], "campaign": "first"}
+    assert _rows(fair, "SELECT event, data FROM webhook_deliveries") == [("alarm", told)]
+    assert fair.api.post("/v1/campaigns/first:resume").json()["state"] == "running"
+    done = _play(fair)
+    assert (done["state"], done["reason"]) == ("completed", "all 61 evaluations are spent")
 
 
 def test_cancelled_run_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
