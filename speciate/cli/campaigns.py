@@ -138,7 +138,7 @@ def status(problem: CampaignProblem) -> str:
         case RunState.PAUSED if waits_for_grant(problem.reason):
             return "waiting"
         case RunState.PAUSED | RunState.FAILED | RunState.CANCELLED:
-            return problem.state.value + (f": {problem.reason}" if problem.reason else "")
+            return output.format_state(problem.state.value, problem.reason)
         case RunState.COMPLETED:
             return "not unlocked"
         case _:

@@ -88,7 +88,7 @@ class DeclarationView(Generic[R]):
 
 
 def state_of(record: DeclarationRecord[Any]) -> str:
-    return record.state.value + (f": {record.reason}" if record.reason else "")
+    return output.format_state(record.state.value, record.reason)
 
 
 def problem_names(problems: list[str] | None, sets: list[str] | None) -> list[str]:

@@ -206,9 +206,7 @@ def print_fields(*pairs: tuple[str, object], stderr: bool = False) -> None:
 def print_json(value: BaseModel | Any) -> None:
     """Print a record or JSON value on one line."""
     dump = getattr(value, "model_dump", None)
-    values = value if dump is None else dump(mode="json")
-    sys.stdout.write(json.dumps(values, allow_nan=False) + "\n")
-    sys.stdout.flush()  # a pipe's reader receives each event at once
+    _write(json.dumps(value if dump is None else dump(mode="json"), allow_nan=False))
 
 
 def exit_with_json(value: BaseModel | Any) -> None:
