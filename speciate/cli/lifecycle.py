@@ -12,6 +12,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import Limit, client, command, first_records, note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
+from speciate.domain.declaration import DeclarationState
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -49,8 +50,6 @@ class DeclarationView(Generic[R]):
 
     def follow(self, service: Client, name: str) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code."""
-        from speciate.domain.declaration import DeclarationState
-
         with note_on_interrupt(self.noun, name):
             record = self._follow(service, name)
         if not output.wants_json():
@@ -65,8 +64,6 @@ class DeclarationView(Generic[R]):
                 return ExitCode.FAILED
 
     def _follow(self, service: Client, name: str) -> R:
-        from speciate.domain.declaration import DeclarationState
-
         read: Callable[[str], R] = getattr(service, f"{self.noun}s").get
         record, printed = read(name), None
         if not output.wants_json():

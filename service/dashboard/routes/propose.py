@@ -10,7 +10,7 @@ from service.api.proposals import HintRequest, proposer
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.parameters import RunIdDep
+from service.dashboard.parameters import RunIdDep, parse_count
 from service.dashboard.run_view import RunView, RunViewDep
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
@@ -96,6 +96,6 @@ def _form(request: Request, view: RunView, values: dict[str, str], errors: FormE
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
+    if not (number := parse_count(text)):
         raise InvalidInputError(f"{text[:40]!r} is not the number of a candidate.")
-    return int(text)
+    return number

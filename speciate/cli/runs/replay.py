@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -25,8 +26,6 @@ def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
     servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL, and executes the run in a schema
     of its own of that database, which it drops. Exits with 1 if the events differ.
     """
-    from contextlib import closing
-
     from evaluators.evaluator_factory import open_evaluator
     from speciate.client.run_names import is_whole_id
     from speciate.local.engine import local_client
@@ -61,9 +60,7 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
     from speciate.storage.work.scratch import all_events, scratch_store
 
     context = stores.work.context(run_id)
-    events = all_events(
-        stores.queries, run_id
-    )  # read first: every batch in the events must be among the completions read below
+    events = all_events(stores.queries, run_id)  # first: its batches must be among the completions read below
     if (pruned_at := stores.runs.get(run_id).pruned_at) is not None:
         raise ReplayError(
             f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are deleted.",
