@@ -5,10 +5,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Final, Self
+from typing import Final
 
 import httpx
 from pydantic import SecretStr
@@ -61,7 +61,7 @@ PRELOADED: Final = (
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
-class LocalService:
+class LocalService(AbstractContextManager["LocalService"]):
     """Start all processes, and stop them in reverse order. No process survives this one, even after SIGKILL.
 
     After the start, ``settings`` have the addresses of embedded servers.
@@ -80,9 +80,6 @@ class LocalService:
         self._announced = False
         self._policy_port = 0
         self.tiers: tuple[str, ...] = ()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

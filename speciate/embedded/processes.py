@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing import connection
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
 from speciate.embedded.errors import EmbeddedServerError, GuardEndedError
 
@@ -71,7 +71,7 @@ class ChildStatus:
         return self.returncode is None
 
 
-class GuardedProcesses:
+class GuardedProcesses(contextlib.AbstractContextManager["GuardedProcesses"]):
     """Children that end, in reverse order of their start, when this process ends: by `stop`, a signal, or kill −9.
 
     Not thread-safe. A copy in a forked child of this process does nothing. Methods raise `EmbeddedServerError` if the
@@ -107,9 +107,6 @@ class GuardedProcesses:
         self._guard: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._buffer = b""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

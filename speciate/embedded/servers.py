@@ -4,9 +4,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from speciate.embedded import passwords, placement, postgres, valkey
 from speciate.embedded.account import server_account
@@ -31,7 +31,7 @@ class Endpoints:
     redis_url: str = field(repr=False)
 
 
-class EmbeddedServers:
+class EmbeddedServers(AbstractContextManager["EmbeddedServers"]):
     """PostgreSQL and Valkey on unix sockets for the lifetime of this process.
 
     PostgreSQL's data stay in `data_dir` between starts; Valkey's do not, by design. When this process ends, even by
@@ -51,9 +51,6 @@ class EmbeddedServers:
         self._processes: GuardedProcesses | None = None
         self._ready: dict[str, Callable[[int], bool]] = {}
         self._log_files: dict[str, Path] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
