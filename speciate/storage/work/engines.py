@@ -76,7 +76,8 @@ class EngineSessions(ScopedStore):
             locked = lock_progress(connection, run_id)
             earlier = connection.execute(SQL.earlier, {"run_id": run_id}).all()
             unfinished = [row for row in earlier if row.state == "open"]
-            if locked.progress.state is not RunState.RUNNING or any(row.held for row in unfinished):
+            offered = locked.progress.state is RunState.RUNNING and locked.progress.stopping is None
+            if not offered or any(row.held for row in unfinished):
                 return None, None
             for row in unfinished:
                 self._close(connection, locked, context, row.id, row.reserved_tokens, EngineOutcome.LAPSED)

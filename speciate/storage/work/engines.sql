@@ -1,7 +1,7 @@
--- waiting: Runs that wait for an engine, oldest first.
+-- waiting: Runs that wait for an engine, oldest first; a run that is stopping only waits for work in flight.
 SELECT r.id, p.slug || '@' || p.version AS problem
 FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
-WHERE g.state = 'running' AND r.spec ->> 'engine' IS NOT NULL AND r.project_id = :project AND r.deleted_at IS NULL
+WHERE g.state = 'running' AND g.stopping IS NULL AND r.spec ->> 'engine' IS NOT NULL AND r.project_id = :project AND r.deleted_at IS NULL
   AND (cardinality(cast(:engines AS text[])) = 0 OR r.spec ->> 'engine' = ANY(cast(:engines AS text[])))
   AND (cast(:run AS uuid) IS NULL OR r.id = :run)
   AND (cast(:tournament AS uuid) IS NULL

@@ -135,6 +135,21 @@ def test_a_released_run_is_offered_again_and_a_failed_engine_fails_it(lab: Lab) 
     assert (run_of(lab, run)["state"], run_of(lab, run)["reason"]) == ("failed", "exit code 1: ImportError")
 
 
+def test_an_engine_that_has_finished_is_not_started_again_while_its_last_program_is_confirmed(lab: Lab) -> None:
+    run = started(lab)
+    session = session_of(lab)
+    headers = {"Idempotency-Key": "last"}
+    path = f"/v1/engine-sessions/{session}/evaluations"
+    lab.api.http.post(path, json={"program": "x = 9\ny = 0\n", "wait_s": 0}, headers=headers)
+    end(lab, session, "finished")
+    assert run_of(lab, run)["state"] == "running"
+    assert acquire(lab) is None
+    lab.work()
+    record = run_of(lab, run)
+    assert (record["state"], record["reason"]) == ("completed", "the engine has finished")
+    assert record["spent"]["evaluations"] == 2
+
+
 def test_a_paused_run_stops_its_engine(lab: Lab) -> None:
     run, session = started(lab), session_of(lab)
     renewed = lab.api.post(f"/v1/engine-sessions/{session}:renew", {}).json()
