@@ -128,8 +128,9 @@ def _print_records(problem: str, limit: int) -> None:
     output.print_records(
         records if output.wants_json() else first_records(records, limit),
         ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
-        lambda r: (_label(r.objective, r), short_number(r.value), r.policy or "seed program", r.strategy,
-                   r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
+        lambda r: (_label(r.objective, r), short_number(r.value),
+                   r.policy or ("polished numbers" if r.role == "polish" else "seed program"), r.strategy, r.seed,
+                   output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
         empty=output.empty_message("records", "speciate run --help", problem=problem),
     )  # fmt: skip
 

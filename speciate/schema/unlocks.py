@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
 from speciate.schema.base import Record
 from speciate.schema.runs import RankedCandidate, SourceRun
@@ -150,7 +151,10 @@ class ObjectiveRecord(Record):
     run_id: UUID
     number: int
     candidate_id: UUID
+    role: PolicyRole | None = None
+    """What wrote it; None from an older service."""
     policy: str | None
+    """Policy that wrote it; None for a seed program and for one whose numbers were polished."""
     strategy: str
     seed: int
     evaluations: int

@@ -58,8 +58,8 @@ GROUP BY 1, 2, 3, 4, 5
 
 -- records: Feasible candidates better in an objective than all before them, newest first; ties are no records.
 -- Higher is better for :sign 1, lower for -1.
-SELECT run_id, number, id AS candidate_id, value, strategy, seed, policy, spent_evaluations AS evaluations, at FROM (
-  SELECT c.run_id, c.number, c.id, c.rewards[:at] AS value, c.spent_evaluations, c.created_at AS at, r.strategy,
+SELECT run_id, number, id AS candidate_id, role, value, strategy, seed, policy, spent_evaluations AS evaluations, at FROM (
+  SELECT c.run_id, c.number, c.id, c.role, c.rewards[:at] AS value, c.spent_evaluations, c.created_at AS at, r.strategy,
     (r.spec ->> 'seed')::bigint AS seed, a.slug || '@' || a.version AS policy,
     max(:sign * c.rewards[:at]) OVER (ORDER BY c.created_at, c.run_id, c.number
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before

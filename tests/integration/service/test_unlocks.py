@@ -157,6 +157,11 @@ def test_no_surface_shows_an_infeasible_record(lab: Lab) -> None:
     assert values == sorted(set(values), reverse=True)
     assert {record["objective"] for record in records} == {"x"}
     assert (records[0]["policy"], records[0]["forgeable"]) == ("p@1", False)
+    assert records[0]["role"] == candidates[records[0]["number"]]["role"]
+    lab.start(20, problem="held", policy="p", strategy="adaptive_evolution", batch=1)
+    lab.work()
+    first = lab.api.get("/v1/problems/held/records").json()["items"][0]
+    assert (first["role"], first["policy"]) == ("polish", None)
     minimised = [r for r in lab.api.get("/v1/problems/toy/records").json()["items"] if r["objective"] == "y"]
     assert minimised == []
 

@@ -246,6 +246,16 @@ def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: FakeServi
     ]
 
 
+@pytest.mark.parametrize(("role", "shown"), [("polish", "polished numbers"), ("seed", "seed program")])
+def test_records_that_no_policy_wrote_name_their_origin(cli: Cli, service: FakeService, role: str, shown: str) -> None:
+    record = {
+        "objective": "radius", "value": 2.5, "run_id": str(RUN), "number": 9, "candidate_id": str(UUID(int=9)),
+        "role": role, "policy": None, "strategy": "best_of_n", "seed": 5, "evaluations": 40, "at": AT.isoformat(),
+    }  # fmt: skip
+    service.on("GET", "/v1/problems/packing/records", page(record))
+    assert f"  {shown}  " in cli("unlocks", "--problem", "packing", "--records").lines[1]
+
+
 def test_a_limited_history_notes_that_there_is_more(cli: Cli, service: FakeService) -> None:
     def record(objective: str, number: int) -> dict[str, object]:
         return {
