@@ -86,8 +86,8 @@ def train_command(
     """Train a policy by reinforcement learning.
 
     A tiny task starts from scratch: first a base model from demonstrations, then reinforcement learning. The output
-    directory loads in `speciate serve`, vLLM and transformers; it includes a manifest with the recipe and the training
-    curve.
+    directory loads in `speciate serve` (unless it is an adapter), vLLM and transformers; it includes a manifest with
+    the recipe and the training curve.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -148,7 +148,10 @@ def train_command(
         return
     done = f"{folder} holds this policy already: nothing was trained." if complete else f"Saved the policy to {folder}."
     output.print_line(done)
-    output.print_line(f"Next: speciate serve {folder}")
+    after = f"serve {folder}"
+    if config is not None and config.lora_rank:
+        after = f"policies add NAME --checkpoint {folder} --base-url URL --base MODEL --adapter {folder}  (with vLLM)"
+    output.print_line(f"Next: speciate {after}")
 
 
 def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:

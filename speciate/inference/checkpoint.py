@@ -102,6 +102,11 @@ class Checkpoint:
 def read_config(folder: Path) -> ModelConfig:
     """Return the shape of a folder's model, without reading the weights."""
     path = folder / "config.json"
+    if not path.exists() and path.with_name("adapter_config.json").exists():
+        raise ConfigurationError(
+            f"{folder} holds an adapter, and this server loads whole models.",
+            remedy="Serve it with vLLM (docs/howto/serve-policies.md), or merge it into its base.",
+        )
     values = read_json(path)
     _check_supported(path, values)
     try:

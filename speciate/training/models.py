@@ -75,6 +75,11 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
     # From torch 2.11 on, gradients of cuDNN's attention with a mask on an H100 or H200 can be NaN at lengths of
     # 64 modulo 128 (github.com/pytorch/pytorch/issues/196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
+    if (folder / "adapter_config.json").is_file():
+        raise InvalidInputError(
+            f"{folder} holds an adapter, and a training starts from a whole model.",
+            remedy="Pass the adapter's base, or merge the two with PEFT's merge_and_unload.",
+        )
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True

@@ -53,6 +53,7 @@ def _cut(folder: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
+    "an adapter": (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "holds an adapter.*with vLLM"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "a list": (lambda f: (f / "config.json").write_text("[]"), "config.json is not a JSON object"),
     "architecture": (_configured(architectures=["GPT2LMHeadModel"]), r"GPT2LMHeadModel.*LlamaForCausalLM.*need vLLM"),

@@ -543,19 +543,21 @@ def test_out_of_memory_is_reported_with_the_remedy(base, tmp_path, monkeypatch):
     assert read_manifest(tmp_path / "policy").config["micro_batch"] == 16
 
 
-def test_a_base_in_shards_is_trained(base, tmp_path):
+def test_an_adapter_of_a_base_in_shards_is_trained(base, tmp_path):
     from speciate.training.models import load_model
 
     model, tokenizer = load_model(base)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "shards", max_shard_size="500KB")
     assert len(list((tmp_path / "shards").glob("model-*.safetensors"))) > 1
-    train("--task", "programs", "--method", "grpo", "--base", "shards", "--out", "policy", "--steps", "1", *SMALL,
-          cwd=tmp_path)  # fmt: skip
-    assert (tmp_path / "policy" / "model.safetensors").is_file()
+    done = train("--task", "programs", "--method", "grpo", "--base", "shards", "--out", "policy", "--steps", "1",
+                 *SMALL, "--set", "lora_rank=2", cwd=tmp_path)  # fmt: skip
+    assert (tmp_path / "policy" / "adapter_model.safetensors").is_file()
+    assert "--base MODEL --adapter policy  (with vLLM)" in done.stdout
+    assert "speciate serve" not in done.stdout
 
 
-@pytest.mark.parametrize("harm", ["weights", "config", "layers", "tokenizer", "words"])
+@pytest.mark.parametrize("harm", ["weights", "config", "adapter", "layers", "tokenizer", "words"])
 def test_a_broken_base_is_reported(base, tmp_path, harm):
     import shutil
 
@@ -565,6 +567,8 @@ def test_a_broken_base_is_reported(base, tmp_path, harm):
         (broken / "model.safetensors").write_bytes(b"\0" * 100)
     elif harm == "config":
         (broken / "config.json").write_text('{"architectures": ["Nonsense"], "model_type": "nonsense"}')
+    elif harm == "adapter":
+        (broken / "config.json").rename(broken / "adapter_config.json")
     elif harm == "layers":
         config = json.loads((broken / "config.json").read_text())
         (broken / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
