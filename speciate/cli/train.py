@@ -256,25 +256,28 @@ def _warn(metrics: Sequence[Mapping[str, float]]) -> None:
 @contextmanager
 def _training_progress(what: str) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
     """Yield a function that shows the metrics of a step: in a bar on a terminal, in periodic lines elsewhere."""
-    console, started, steps_done = output.console(stderr=True), time.monotonic(), list[int]()
+    console, times = output.console(stderr=True), dict[int, float]()
     with output.progress_bars(console) as progress:
         bar = progress.add_task(what, total=None, status="")
 
         def show(step: int, steps: int, seen: dict[str, float]) -> None:
-            if not steps_done:
+            if not times:
                 _warn([seen])
-            steps_done.append(step)
+            times[step] = time.monotonic()
             status = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
             progress.update(bar, completed=step, total=steps, status=status)
-            if not console.is_terminal and (len(steps_done) == 1 or step % _LINE_EVERY == 0 or step == steps):
-                each = (time.monotonic() - started) / len(steps_done)
-                left = timedelta(seconds=round(each * (steps - step)))
-                console.print(f"{what}: {step}/{steps}, {each:.3g} s each, about {left} left  {status}", soft_wrap=True)
+            if not console.is_terminal and (len(times) == 1 or step % _LINE_EVERY == 0 or step == steps):
+                first, begun = next(iter(times.items()))
+                pace = ""  # the time before the first update also loads the model
+                if step > first:
+                    each = (times[step] - begun) / (step - first)
+                    pace = f", {each:.3g} s each, about {timedelta(seconds=round(each * (steps - step)))} left"
+                console.print(f"{what}: {step}/{steps}{pace}  {status}", soft_wrap=True)
 
         try:
             yield show
         except KeyboardInterrupt:
-            where = f"after step {steps_done[-1]}" if steps_done else "before the first step"
+            where = f"after step {max(times)}" if times else "before the first step"
             remedy = "Repeat the command, with --resume unless its method is base."
             output.print_note(f"{what}: interrupted {where}. {remedy}")
             raise

@@ -352,6 +352,22 @@ def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp
     assert json.loads((tmp_path / "flat" / "manifest.json").read_text())["problems"] == 12
 
 
+def test_the_time_left_is_that_of_the_updates_alone(monkeypatch, capsys):
+    from types import SimpleNamespace
+
+    from speciate.cli.train import _training_progress
+
+    moments = iter([224.0, 300.0, 322.0])  # loading a model took minutes
+    monkeypatch.setattr("speciate.cli.train.time", SimpleNamespace(monotonic=moments.__next__))
+    with _training_progress("maze, base") as show:
+        for step in (1, 41, 50):
+            show(step, 110, {"loss": 0.5})
+    assert capsys.readouterr().err.splitlines() == [
+        "maze, base: 1/110  loss 0.500",
+        "maze, base: 50/110, 2 s each, about 0:02:00 left  loss 0.500",
+    ]
+
+
 def test_recipe_values_are_explained(tmp_path):
     done = train("--task", "maze", "--method", "vpo", "--set", "help", cwd=tmp_path)
     assert "estimator.kappa" in done.stdout
