@@ -177,7 +177,7 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
     from speciate.training.recipe import BASES, ensure_base
     from speciate.training.tasks import GENERATED
 
-    with _training_progress(f"{task}, base") as progress:
+    with _training_progress(f"{task}, base", "Repeat the command: a base starts again.") as progress:
         ensure_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress)
     return folder
 
@@ -254,7 +254,9 @@ def _warn(metrics: Sequence[Mapping[str, float]]) -> None:
 
 
 @contextmanager
-def _training_progress(what: str) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
+def _training_progress(
+    what: str, remedy: str = "Repeat the command with --resume."
+) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
     """Yield a function that shows the metrics of a step: in a bar on a terminal, in periodic lines elsewhere."""
     console, times = output.console(stderr=True), dict[int, float]()
     with output.progress_bars(console) as progress:
@@ -278,6 +280,5 @@ def _training_progress(what: str) -> Iterator[Callable[[int, int, dict[str, floa
             yield show
         except KeyboardInterrupt:
             where = f"after step {max(times)}" if times else "before the first step"
-            remedy = "Repeat the command, with --resume unless its method is base."
             output.print_note(f"{what}: interrupted {where}. {remedy}")
             raise

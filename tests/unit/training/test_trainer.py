@@ -345,7 +345,7 @@ def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp
         cut = train(*arguments, cwd=tmp_path, check=False)
     assert cut.exit_code == 130
     assert "12 problems; 2 updates of 64 rollouts, each of at most 6 tokens" in cut.stderr
-    assert "interrupted after step 1. Repeat the command, with --resume" in cut.stderr
+    assert "interrupted after step 1. Repeat the command with --resume." in cut.stderr
     done = train(*arguments, "--resume", cwd=tmp_path)
     assert "2/2" in done.stderr
     assert done.stderr.count("warning: 100.0% of the groups taught nothing") == 2, "at the first update and at the end"
@@ -474,6 +474,18 @@ def test_a_base_is_trained_in_the_current_directory(tmp_path, monkeypatch):
     train("--task", "programs", "--method", "base", "--out", ".", cwd=tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert recipe.read_manifest(tmp_path / "mine").method == "base"
+
+
+@pytest.mark.parametrize("method", ["base", "vpo"])
+def test_an_interrupted_base_starts_again(tmp_path, monkeypatch, method):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("speciate.training.recipe.train_base", interrupted)
+    done = train("--task", "programs", "--method", method, cwd=tmp_path, check=False)
+    assert done.exit_code == 130
+    assert "base: interrupted before the first step. Repeat the command: a base starts again." in done.stderr
+    assert "--resume" not in done.stderr
 
 
 def test_a_diverging_training_stops_without_saving(base, tmp_path):
