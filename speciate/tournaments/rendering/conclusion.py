@@ -5,6 +5,7 @@ from statistics import NormalDist, mean
 from typing import Final
 
 from speciate.domain.tournament import Metric
+from speciate.tournaments.rendering.cells import shown
 from speciate.tournaments.report.models import Comparison, MethodComparison, Report, Subject, Verdict
 from speciate.tournaments.statistics.methods import runs_needed, runs_text, too_few_runs
 
@@ -137,14 +138,6 @@ def _evidence(comparison: Comparison) -> str:
 def _undecided(report: Report) -> str:
     design, comparisons = report.design, report.standings.comparisons
     problems = max(_problems(each) for each in comparisons)
-    ranked = sorted(report.standings.standings, key=lambda each: -each.unlocked)
-    what = "unlocked" if design.declared.target is None else f"with {design.declared.target} reached"
-    counts = _listed([f"{each.entrant} {each.unlocked}" for each in ranked])
-    counts = f"problems {what}, of {problems}: {counts}" if problems else "no pair of runs has completed"
-    if design.declared.metric.of_scores and problems:
-        measured = ((each.best_1.value, each.entrant) for each in ranked)
-        scores = sorted(((score, name) for score, name in measured if score is not None), reverse=True)
-        counts = f"mean best score on {problems} problems: {_listed([f'{name} {score:.3g}' for score, name in scores])}"
     if design.pending:
         reason = f"{design.planned - design.pending:,} of {design.planned:,} runs have ended"
     elif any(each.verdict is Verdict.EXPLORATORY for each in comparisons):
@@ -152,7 +145,28 @@ def _undecided(report: Report) -> str:
     elif not (reason := design.declared.too_few(problems)):
         p_values = [each.holm for each in comparisons if each.holm is not None]
         reason = "the differences may be due to chance" + (f" (p = {min(p_values):.2g})" if p_values else "")
-    return f"{reason}; {counts}"
+    return "; ".join(filter(None, [reason, _measured(report) if problems else "no pair of runs has completed"]))
+
+
+def _measured(report: Report) -> str:
+    """Return the mean score or the unlocked problems of each entrant, and of how many problems; empty without any."""
+    declared, standings = report.design.declared, report.standings.standings
+    of_scores = declared.metric.of_scores
+    measured = [(each.best_1.value if of_scores else each.unlocked, each) for each in standings]
+    ranked = sorted(((value, each) for value, each in measured if value is not None), key=lambda ranked: -ranked[0])
+    # While runs go on, entrants have ended on different numbers of problems.
+    counts = [(each.best_1 if of_scores else each.pass_1).problems for _, each in ranked]
+    alike = len({*counts}) == 1
+    own = "" if alike else " (n={})" if of_scores else " of {}"
+    listed = _listed(
+        [f"{s.entrant} {shown(value, '.3g')}{own.format(n)}" for (value, s), n in zip(ranked, counts, strict=True)]
+    )
+    if of_scores:
+        what = "mean best score" + (f" on {counts[0]} problem{'s' * (counts[0] != 1)}" if alike else "")
+    else:
+        what = f"problems {'unlocked' if declared.target is None else f'with {declared.target} reached'}"
+        what += f", of {counts[0]}" if alike else ""
+    return f"{what}: {listed}" if ranked else ""
 
 
 def _problems(comparison: Comparison) -> int:

@@ -116,6 +116,21 @@ def test_reasons_for_no_decision(entrants: int) -> None:
     assert conclusion(report_of(few, results_of(few))).startswith("Undecided: 3 problems cannot decide any comparison")
 
 
+def test_entrants_that_have_ended_on_different_problems_have_numbers_of_their_own() -> None:
+    schedule = schedule_of(8, 2, 2)
+    results = results_of(schedule)
+    results.reached[:] = True
+    results.state[6:, :, 0] = PENDING
+    assert conclusion(report_of(schedule, results)).endswith("; problems unlocked: e1 8 of 8, e0 6 of 6.")
+    scores = schedule_of(8, 2, 2, metric="best_score")
+    results.score[:] = 0.5
+    assert conclusion(report_of(scores, results)).endswith("; mean best score: e0 0.5 (n=6), e1 0.5 (n=8).")
+    results.state[1:, :, 1] = results.state[1:, :, 0] = PENDING
+    assert conclusion(report_of(scores, results)).endswith("; mean best score on 1 problem: e0 0.5, e1 0.5.")
+    results.state[0, 0] = PENDING  # a pair has ended, but no problem has all its runs
+    assert conclusion(report_of(scores, results)) == "Undecided: 2 of 32 runs have ended."
+
+
 def test_open_comparisons_say_how_many_problems_would_decide_them() -> None:
     schedule = schedule_of(12, 2, 2)
     results = results_of(schedule)
