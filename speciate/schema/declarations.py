@@ -82,6 +82,8 @@ class TournamentRun(Record):
     """Best score of the run; of a noisy problem the mean of its evaluations after the end, a failure as 0."""
     score_margin: float | None = None
     """Half the width of its 95 % interval; None without noise."""
+    area: float | None = None
+    """Mean over the budgets of the best score so far."""
     spent_evaluations: int | None = None
     spent_tokens: int | None = None
     evaluated: int | None = None

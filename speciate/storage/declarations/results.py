@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from speciate.tournaments.report.build import make_matrix, make_standings
 from speciate.tournaments.report.measures import Execution
 from speciate.tournaments.report.models import Matrix, ProblemFacts, Report, Standings
 from speciate.tournaments.report.results import STATES, Results, last_line, missing_reason, plan_axes
-from speciate.tournaments.report.run_summary import RUN_NUMBERS
+from speciate.tournaments.report.run_summary import RUN_NUMBERS, budgets
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -51,7 +52,8 @@ class TournamentResults(Store):
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with its results, in the order of the plan, without holding them all."""
         entrants = {each.name: (each.searched_by, *each.role_labels()) for each in record.declaration.entrants}
-        return (_run(record.slug, row, *entrants[row.entrant]) for row in self._planned(record))
+        curve = slice(len(RUN_NUMBERS), len(RUN_NUMBERS) + len(budgets(record.declaration)))
+        return (_run(record.slug, row, curve, *entrants[row.entrant]) for row in self._planned(record))
 
     def write_bundle(self, record: TournamentRecord, file: BinaryIO, key: Ed25519PrivateKey) -> None:
         """Write an ended tournament as a signed bundle.
@@ -135,9 +137,9 @@ def _cell(value: float) -> str:
     return "" if math.isnan(value) else repr(value)
 
 
-def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:
+def _run(slug: str, row: sa.Row[Any], curve: slice, strategy: str, policy: str, mutator: str | None) -> TournamentRun:
     numbers = dict(zip(RUN_NUMBERS, row.numbers or (), strict=False))
-    numbers |= {"score_margin": row.numbers[-1]} if row.numbers else {}
+    numbers |= {"score_margin": row.numbers[-1], "area": fmean(row.numbers[curve])} if row.numbers else {}
     return TournamentRun.model_validate(
         row._asdict()
         | {

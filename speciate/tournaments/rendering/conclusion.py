@@ -151,18 +151,20 @@ def _undecided(report: Report) -> str:
 def _measured(report: Report) -> str:
     """Return the mean score or the unlocked problems of each entrant, and of how many problems; empty without any."""
     declared, standings = report.design.declared, report.standings.standings
-    of_scores = declared.metric.of_scores
-    measured = [(each.best_1.value if of_scores else each.unlocked, each) for each in standings]
+    metric = declared.metric
+    measured = [(each.measure(metric).value if metric.of_scores else each.unlocked, each) for each in standings]
     ranked = sorted(((value, each) for value, each in measured if value is not None), key=lambda ranked: -ranked[0])
     # While runs go on, entrants have ended on different numbers of problems.
-    counts = [(each.best_1 if of_scores else each.pass_1).problems for _, each in ranked]
+    counts = [each.measure(metric).problems for _, each in ranked]
     alike = len({*counts}) == 1
-    own = "" if alike else " (n={})" if of_scores else " of {}"
+    own = "" if alike else " (n={})" if metric.of_scores else " of {}"
     listed = _listed(
         [f"{s.entrant} {shown(value, '.3g')}{own.format(n)}" for (value, s), n in zip(ranked, counts, strict=True)]
     )
-    if of_scores:
-        what = "mean best score" + (f" on {counts[0]} problem{'s' * (counts[0] != 1)}" if alike else "")
+    if metric.of_scores:
+        what = f"mean {'area' if metric is Metric.AREA else 'best score'}" + (
+            f" on {counts[0]} problem{'s' * (counts[0] != 1)}" if alike else ""
+        )
     else:
         what = f"problems {'unlocked' if declared.target is None else f'with {declared.target} reached'}"
         what += f", of {counts[0]}" if alike else ""

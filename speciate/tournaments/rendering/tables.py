@@ -6,7 +6,7 @@ from typing import Final
 
 from speciate.domain.candidate import mark_of
 from speciate.domain.entrant import Entrant
-from speciate.domain.tournament import StoppingRule
+from speciate.domain.tournament import Metric, StoppingRule
 from speciate.tournaments.rendering import quality_tables
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, shown, withheld
 from speciate.tournaments.rendering.conclusion import null_verdict
@@ -17,11 +17,17 @@ from speciate.tournaments.report.models import (
     Design,
     MethodComparison,
     Report,
-    Standing,
     Verdict,
 )
 
 _COMPARED: Final = ("compared", ">Δ", ">win/tie/loss", ">pairs", ">missing", ">p", ">Holm p", ">e", "verdict")
+_ERT: Final = "ERT: evaluations of all runs, each until its target or its end, ÷ successes"
+_AREA: Final = "area: mean over the budgets of a run's best score so far"
+_MEASURED: Final = {
+    Metric.BEST_SCORE: ((">best@1",), "best@1: expected best score of one run"),
+    Metric.AREA: ((">area",), _AREA),
+}
+"""Columns of the short standings with their explanation, where they are not pass@1 and ERT."""
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -62,10 +68,8 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
     )
     verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
-    of_scores = report.design.declared.metric.of_scores
-    told = "pass@1: probability that a run does; ERT: evaluations of all runs ÷ successes"
-    if of_scores:
-        told = "best@1: expected best score of one run"
+    metric = report.design.declared.metric
+    measured, told = _MEASURED.get(metric, ((">pass@1", ">ERT"), f"pass@1: probability that a run does; {_ERT}"))
     tables = (
         _narrow(
             methods(report),
@@ -75,8 +79,10 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         _narrow(
             _standings(report),
             f"unlocked: problems on which a run reached the target; {told}; brackets: 95 % intervals over problems."
-            + withheld(each for s in standings for each in ((s.best_1,) if of_scores else (s.pass_1, s.ert))),
-            ("entrant", ">runs", ">missing", ">unlocked", *((">best@1",) if of_scores else (">pass@1", ">ERT"))),
+            + withheld(
+                each for s in standings for each in (s.measure(metric), *(() if metric.of_scores else (s.ert,)))
+            ),
+            ("entrant", ">runs", ">missing", ">unlocked", *measured),
         ),
         replace(differences, rows=verdicts),
     )
@@ -155,27 +161,27 @@ def entrant_text(entrant: Entrant, baseline: str) -> str:
 
 
 def _standings(report: Report) -> Section:
-    k = report.design.k
+    k, metric = report.design.k, report.design.declared.metric
+    measures = {"pass@1": "pass_1", "best@1": "best_1"}
+    measures |= {f"pass@{k}": "pass_k", f"best@{k}": "best_k"} if k > 1 else {}
+    measures |= {"area": "area"} if metric is Metric.AREA else {}
+    measures |= {"ERT": "ert", "ERT tokens": "ert_tokens"}
     note = (
         "A sample is a run. pass@k: probability that one of k runs reaches the target; best@k: their expected best"
-        " score; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
+        f" score; {f'{_AREA}; ' if 'area' in measures else ''}{_ERT}. n counts problems;"
         " brackets are 95 % percentile bootstrap intervals over problems. The tables below test the differences."
     )
-    measure = "best_1" if report.design.declared.metric.of_scores else "pass_1"
-    standings = sorted(report.standings.standings, key=lambda each: -(getattr(each, measure).value or 0.0))
+    standings = sorted(report.standings.standings, key=lambda each: -(each.measure(metric).value or 0.0))
     note += withheld(standings)
-    rows = tuple(_standing(standing, several=k > 1) for standing in standings)
-    several = [f">pass@{k}", f">best@{k}"] if k > 1 else []
-    columns = ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", ">best@1", *several, ">ERT", ">ERT tokens")
-    return Section("standings", "Standings", note, columns, rows)
-
-
-def _standing(s: Standing, *, several: bool) -> tuple[str, ...]:
-    return (
-        s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {s.pass_1.problems}", estimate(s.pass_1),
-        estimate(s.best_1), *([estimate(s.pass_k), estimate(s.best_k)] if several else []), estimate(s.ert),
-        estimate(s.ert_tokens),
+    rows = tuple(
+        (
+            s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {s.pass_1.problems}",
+            *(estimate(getattr(s, field)) for field in measures.values()),
+        )
+        for s in standings
     )  # fmt: skip
+    columns = ("entrant", ">runs", ">missing", ">unlocked", *(f">{name}" for name in measures))
+    return Section("standings", "Standings", note, columns, rows)
 
 
 def _comparisons(report: Report) -> Section:

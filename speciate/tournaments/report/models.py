@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from speciate.domain.tournament import Extension, Tournament
+from speciate.domain.tournament import Extension, Metric, Tournament
 from speciate.tournaments.report.measures import (
     BudgetLaw,
     Cost,
@@ -110,10 +110,15 @@ class Standing(ReportModel):
     """Expected best score of one run."""
     best_k: Estimate
     """Expected best score of k runs."""
+    area: Estimate = Estimate(value=None, problems=0, runs=0)
+    """Expected mean, over the budgets, of the best score so far of one run."""
     ert: Estimate
-    """Evaluations of all runs ÷ successes."""
+    """Evaluations of all runs, each until its target or its end, ÷ successes; ``ert_tokens`` likewise."""
     ert_tokens: Estimate
-    """Tokens of all runs ÷ successes."""
+
+    def measure(self, metric: Metric) -> Estimate:
+        """Return the measure of one run that the metric compares; pass@1 for metrics of targets."""
+        return {Metric.BEST_SCORE: self.best_1, Metric.AREA: self.area}.get(metric, self.pass_1)
 
 
 class Comparison(ReportModel):

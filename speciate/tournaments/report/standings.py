@@ -57,6 +57,7 @@ def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples
     some = ended.any(axis=1)  # problems with a completed run
     runs, k = int(ended.sum()), ended.shape[1]
     successes, scores = _complete(results, i)
+    areas = results.best_by[ended.all(axis=1), :, i].mean(axis=(1, 2))
     passed = _pass(successes, k, [k])[:, 0]
     best = best_at_k(scores, [1, k]) if len(scores) else np.zeros((0, 2))
     proposer, mutator = entrant.role_labels()
@@ -77,6 +78,7 @@ def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples
         pass_k=resamples.mean(passed, scores.size, _INCOMPLETE),
         best_1=resamples.mean(best[:, 0], scores.size, _INCOMPLETE),
         best_k=resamples.mean(best[:, 1], scores.size, _INCOMPLETE),
+        area=resamples.mean(areas, scores.size, _INCOMPLETE),
         ert=ert(results.evaluations),
         ert_tokens=ert(results.tokens),
     )

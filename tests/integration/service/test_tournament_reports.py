@@ -123,8 +123,12 @@ def test_export_has_a_line_for_every_planned_run(fair: Lab) -> None:
     assert "completed" in states
     assert states <= {"planned", "started", "completed"}
     assert all((line["score"] is None) == (line["state"] != "completed") for line in lines)
+    assert all(line["area"] is None for line in lines if line["score"] is None)
     play(fair)
     lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
+    for standing in report_of(fair)["standings"]["standings"]:
+        areas = [line["area"] for line in lines if line["entrant"] == standing["entrant"]]
+        assert sum(areas) / len(areas) == pytest.approx(standing["area"]["value"])
     matrix = report_of(fair)["matrix"]["rows"]
     for row in matrix:
         mine = [line for line in lines if line["problem"] == row["problem"]]

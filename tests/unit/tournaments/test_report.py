@@ -11,6 +11,7 @@ import pytest
 
 from speciate.domain.tournament import Extension
 from speciate.tournaments.rendering import cells
+from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import _curves, page
 from speciate.tournaments.rendering.tables import sections, short_sections
 from speciate.tournaments.report.comparisons import decided_after, evidence, pair_up
@@ -78,6 +79,13 @@ def test_too_few_problems_are_noted_and_one_seed_has_one_column() -> None:
     assert [row[0] for row in standings.rows] == [each.entrant for each in reversed(report.standings.standings)]
     (scores, *_) = [s for s in short_sections(report_of(several, results_of(several))) if s.key == "standings"]
     assert scores.columns[-1] == ">best@1"  # what is tested is the mean over seeds, not the best of them
+    area = schedule_of(4, 3, 2, metric="area")
+    measured = report_of(area, results_of(area))
+    base, better = (each.area.value for each in measured.standings.standings)
+    assert better - base == pytest.approx(measured.standings.comparisons[0].difference.value)
+    assert f"mean area on 4 problems: e1 {better:.3g}, e0 {base:.3g}" in conclusion(measured)
+    tables = [s for s in (*short_sections(measured), *sections(measured)) if s.key == "standings"]
+    assert all(f"{better:.3g} n=4" == s.rows[0][s.columns.index(">area")] for s in tables)
 
 
 def test_a_strict_level_over_many_comparisons_can_be_met() -> None:
