@@ -45,6 +45,7 @@ class TournamentController:
         for run in active:
             steer(stores, record, run.run_id, run.state, run.reason)
         if record.state is not DeclarationState.RUNNING:
+            store.complete(declared_id)  # if it is paused and its runs have all ended, nothing is left to resume
             return
         if (decided := self._decided_after(store, record)) is not None:
             # The runs still active are not needed: the next pass cancels them.

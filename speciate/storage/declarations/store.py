@@ -151,11 +151,11 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     @with_retries
     def complete(self, declared_id: UUID, reason: str | None = None) -> bool:
-        """Complete a running declaration: at once with a reason, else if it has no open work; return True if it was."""
+        """Complete a declaration: at once with a reason, else if it has no open work; return True if it was."""
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
             is_open = reason is None and self._has_open_work(connection, declared_id)
-            if row.state != DeclarationState.RUNNING or is_open:
+            if DeclarationState(row.state).ended or is_open:
                 return False
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
             return True

@@ -9,9 +9,11 @@ SELECT d.*, n.planned, n.started, n.ended FROM tournaments d CROSS JOIN LATERAL 
 -- page: A page of tournaments, newest first.
 {tournaments}{conditions} ORDER BY id DESC LIMIT :limit
 
--- pending: Running tournaments, and others with an open run.
+-- pending: Running tournaments, others with an open run, and paused ones without anything to resume.
 SELECT id FROM tournaments t WHERE state = 'running' OR EXISTS (
-  SELECT 1 FROM tournament_runs r WHERE r.tournament_id = t.id AND NOT r.ended AND r.run_id IS NOT NULL) ORDER BY id
+  SELECT FROM tournament_runs r WHERE r.tournament_id = t.id AND NOT r.ended AND r.run_id IS NOT NULL)
+  OR state = 'paused' AND NOT EXISTS (SELECT FROM tournament_runs r WHERE r.tournament_id = t.id AND NOT r.ended)
+ORDER BY id
 
 -- amendments: The extensions of a tournament, oldest first.
 SELECT extension, ended_runs, created_at FROM tournament_amendments WHERE tournament_id = :id ORDER BY ord

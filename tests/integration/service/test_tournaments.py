@@ -247,6 +247,28 @@ def test_tournament_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> N
     assert (done["state"], done["ended"]) == ("completed", 12)
 
 
+def test_a_paused_tournament_whose_runs_have_all_ended_is_completed(fair: Lab) -> None:
+    declare(fair)
+    controller = TournamentController()
+    controller.run(fair.stores)
+    runs = [run["id"] for run in fair.api.get("/v1/runs").json()["items"]]
+    for run in runs:
+        fair.api.post(f"/v1/runs/{run}:pause", {"reason": "the endpoint is gone"})
+    controller.run(fair.stores)
+    for run in runs[1:]:
+        fair.api.post(f"/v1/runs/{run}:cancel", {"reason": "it is gone for good"})
+    controller.run(fair.stores)
+    record = fair.api.get("/v1/tournaments/first").json()
+    assert (record["state"], record["ended"]) == ("paused", 11)
+    fair.api.post(f"/v1/runs/{runs[0]}:cancel", {"reason": "it is gone for good"})
+    # The worker dies after it has recorded the run.
+    fair.stores.tournaments.summaries.record_ended(fair.stores.tournaments.get("first"))
+    controller.run(fair.stores)
+    record = fair.api.get("/v1/tournaments/first").json()
+    assert (record["state"], record["reason"], record["ended"]) == ("completed", None, 12)
+    assert fair.stores.tournaments.pending() == ()
+
+
 def test_run_that_cannot_start_pauses_the_tournament(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise InvalidInputError("the strategy is gone.")
