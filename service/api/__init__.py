@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from service.api import (
     administration,
-    campaigns,
+    declarations,
     engines,
     evaluations,
     monitoring,
@@ -15,7 +15,6 @@ from service.api import (
     proposals,
     run_results,
     runs,
-    tournaments,
     unlocks,
     webhooks,
 )
@@ -35,8 +34,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     policies.router,
     runs.strategies,
     run_results.by_id,
-    tournaments.router,
-    campaigns.router,
+    declarations.tournaments,
+    declarations.campaigns,
     administration.router,
     webhooks.router,
 )
