@@ -1,4 +1,4 @@
-"""The REST API, one module per resource."""
+"""The REST API, one module per group of resources."""
 
 from typing import Final
 
@@ -15,7 +15,6 @@ from service.api import (
     proposals,
     run_results,
     runs,
-    unlocks,
     webhooks,
 )
 
@@ -27,7 +26,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     run_results.router,
     proposals.results,
-    unlocks.router,
+    run_results.unlocks,
     monitoring.router,
     problems.router,
     problems.problem_sets,
