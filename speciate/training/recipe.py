@@ -46,12 +46,7 @@ _MEASURED: Final = {name: name for name in ("entropy", "kl", "step_time")} | {
 }
 """TRL's measurements that are kept, with their new names."""
 
-_NAMES: Final = {
-    "task": "another task",
-    "config": "other choices",
-    "base_digest": "another base",
-    "data_digest": "other problems",
-}
+_NAMES: Final = {"task": "another task", "base_digest": "another base", "data_digest": "other problems"}
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number (from 1), the total number of updates, and measurements."""
@@ -250,13 +245,27 @@ def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool
         # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
         recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
         # ``check_run`` does not know the digests of base and problems yet.
-        if other := [_NAMES[name] for name, value in identity.items() if recorded.get(name, value) != value]:
+        known = identity.keys() & recorded.keys()
+        other = [words for name, words in _NAMES.items() if name in known and recorded[name] != identity[name]]
+        if other := other + _changed(recorded["config"], identity["config"]):
             raise ConflictError(f"{folder} holds a run with {' and '.join(other)}.", remedy="Choose another --out.")
         if not complete and not resume:
             raise ConflictError(f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove it.")
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:
+    """Return the values of a recipe that differ, such as ``steps = 12, not 13``."""
+    changed = []
+    for name in before | now:
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed += _changed(old, new, f"{name}.")
+        elif old != new:
+            changed.append(f"{group}{name} = {old}, not {new}")
+    return changed
 
 
 def check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:

@@ -326,6 +326,25 @@ def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
         train_policy(Other(), config, base, tmp_path / "cut")
 
 
+def test_a_folder_with_another_run_is_refused_with_the_values_that_differ(tmp_path):
+    from dataclasses import replace
+
+    from speciate.domain.errors import ConflictError
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import as_json, is_complete
+    from speciate.training.run_files import write_identity
+
+    config = TrainConfig.tiny("vpo", "maze")
+    other = replace(config, steps=13, micro_batch=8, estimator=replace(config.estimator, kappa=3))
+    write_identity({"task": "maze", "config": as_json(config), "base_digest": "a"}, tmp_path)
+    identity = {"task": "maze", "config": as_json(other), "base_digest": "b"}
+    words = r"a run with another base and steps = 150, not 13 and estimator.kappa = None, not 3\."
+    with pytest.raises(ConflictError, match=words):
+        is_complete(identity, tmp_path, resume=True)
+    del identity["base_digest"]  # as before the base is read
+    assert not is_complete(identity | {"config": as_json(config)}, tmp_path, resume=True)
+
+
 def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp_path, monkeypatch):
     from speciate.training.tasks.programs import ProgramsTask
     from speciate.training.trainer import VectorTrainer

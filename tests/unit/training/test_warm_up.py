@@ -92,7 +92,7 @@ def test_a_warm_up_ends_at_its_gate_and_says_so(base, warmed, tmp_path):
     assert all(each["readable"] < 0.9 for each in manifest.metrics[:-1])
     assert not (warmed / "checkpoints").exists()
     warm_up(TASK, CONFIG, base, warmed, progress=lambda *_: pytest.fail("it is complete"))
-    with pytest.raises(ConflictError, match="other choices"):
+    with pytest.raises(ConflictError, match="holds a run with seed = 0, not 1"):
         warm_up(TASK, replace(CONFIG, seed=1), base, warmed)
     train_policy(TASK, CONFIG, warmed, tmp_path / "policy")
     trained = read_manifest(tmp_path / "policy")
