@@ -96,8 +96,13 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     used.clear()
     ESTIMATORS[config.method](rewards, np.zeros(config.group, np.int64), config=noted, rng=rng)
     changed = (each.name for each in fields(EstimatorConfig) if getattr(config.estimator, each.name) != each.default)
-    if idle := [f"estimator.{name}" for name in changed if name not in used]:
-        raise InvalidInputError(f"method {config.method} does not use {' and '.join(idle)}: leave it out.")
+    idle = {f"method {config.method}": [f"estimator.{name}" for name in changed if name not in used]}
+    if task.codec is not None:
+        english = ("max_prompt_tokens", "max_tokens", "prompt_style")
+        idle[f"task {task.name}"] = [name for name in english if getattr(config, name) != getattr(TrainConfig, name)]
+    for owner, names in idle.items():
+        if names:
+            raise InvalidInputError(f"{owner} does not use {' and '.join(names)}: leave it out.")
     place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise ConflictError(

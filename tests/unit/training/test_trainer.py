@@ -471,6 +471,10 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
             ],
             "method vpo does not use estimator.weights and estimator.kappa",
         ),
+        (
+            ["--task", "maze", "--method", "vpo", "--set", "prompt_style=prefilled", "--set", "max_tokens=5"],
+            "task maze does not use max_tokens and prompt_style",
+        ),
         (["--task", "programs", "--method", "vpo", "--steps", "4", "--set", "steps=3"], "Write --steps 3."),
         (["--task", "programs", "--method", "vpo", "--gpu"], "--gpu: torch finds no CUDA device"),
     ],
