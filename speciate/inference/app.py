@@ -215,8 +215,10 @@ async def _ours(_: HttpRequest, error: Exception) -> JSONResponse:
 
 async def _invalid(_: HttpRequest, error: Any) -> JSONResponse:
     # The input is not repeated: it may be large or hostile.
-    detail = error.errors()[0]
-    # For a union pydantic appends the name of the member that it tried.
+    first, *others = error.errors()
+    # Of a union pydantic reports every member, and appends its name: the one of the right type says what is wrong.
+    tried = [first, *(other for other in others if other["loc"][:2] == first["loc"][:2])]
+    detail = next((each for each in tried if not each["type"].endswith("_type")), first)
     place = str(detail["loc"][1]) if len(detail["loc"]) > 1 and isinstance(detail["loc"][1], str) else ""
     unknown = detail["type"] == "extra_forbidden"
     words = "is unknown to this server: leave it out" if unknown else validation_message(detail)

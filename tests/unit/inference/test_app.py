@@ -147,8 +147,9 @@ def test_chat(http: TestClient) -> None:
         ({"seed": -1}, "seed: "),
         ({"logprobs": 6}, "logprobs: "),
         ({"stop": ""}, "stop: "),
-        ({"stop": ["x"] * 17}, "stop: "),
-        ({"prompt": []}, "prompt: "),
+        ({"stop": ["x"] * 17}, "stop: List should have at most 16 items, not 17."),
+        ({"stop": 5}, "stop: Input should be a valid string."),
+        ({"prompt": []}, "prompt: List should have at least 1 item, not 0."),
         ({"prompt": ""}, "no tokens"),
         ({"prompt": "w1 " * 1_000_000}, "3000000 characters: toy reads 128 tokens at most, and prompts of 8192"),
         ({"prompt": ["w1 " * 150, "w1 " * 9000]}, "the prompt has 150 tokens"),  # the second is not checked
