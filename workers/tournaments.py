@@ -77,10 +77,10 @@ def _obstacle(record: TournamentRecord, active: Sequence[ActiveRun]) -> str | No
     """Return why some runs do not go on; None if all do."""
     if stuck := describe_stuck(record, active):
         return stuck
-    engines = {run.run_id: record.declaration.entrant(run.entrant).engine for run in active}
-    busy = {engines[run.run_id] for run in active if not run.waits or run.held}
-    idle = dict.fromkeys(engine for engine in engines.values() if engine and engine not in busy)
-    wanted = [f"engine {name!r} (speciate engines run {name})" for name in idle]
+    entrants = {run.run_id: record.declaration.entrant(run.entrant) for run in active}
+    busy = {entrants[run.run_id].engine for run in active if not run.waits or run.held}
+    idle = {each.engine: each.engine_command for each in entrants.values() if each.engine and each.engine not in busy}
+    wanted = [f"engine {name!r} ({command})" for name, command in idle.items()]
     return f"waits for {' and '.join(wanted)}" if wanted else None
 
 

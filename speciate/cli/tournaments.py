@@ -26,7 +26,7 @@ from speciate.cli.lifecycle import (
 from speciate.cli.model_options import add_options
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.domain.run import SearchOptions
+from speciate.domain.run import BUNDLED_ENGINES, SearchOptions
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.tournament import Tournament
 from speciate.domain.validation import validation_message
@@ -137,12 +137,11 @@ def create(
         output.print_line(f"{created.slug} exists already: {state_of(created)}")
         return
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
-    for engine in dict.fromkeys(each.engine for each in created.declaration.entrants if each.engine):
-        from speciate.engines.installation import BUNDLED
-
-        question = "" if engine in BUNDLED else did_you_mean(engine, BUNDLED) or ""
+    engines = {each.engine: each.engine_command for each in created.declaration.entrants if each.engine}
+    for engine, command_line in engines.items():
+        question = "" if engine in BUNDLED_ENGINES else did_you_mean(engine, BUNDLED_ENGINES) or ""
         output.print_note(f"It waits for engine {engine!r}. {question}".rstrip())
-        output.print_note(f"Start it with: speciate engines run {engine}")
+        output.print_note(f"Start it with: {command_line}")
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
 

@@ -69,6 +69,10 @@ class SearchOptions(Value):
         return {name: getattr(self, name) for name in part.model_fields}
 
 
+BUNDLED_ENGINES: Final = ("openevolve", "shinka-evolve", "gepa", "independent-sampling", "sequential-sampling")
+"""Engines that come with Speciate; another one needs a command."""
+
+
 class EngineOptions(SearchOptions):
     """Options of runs and entrants whose candidates another program proposes."""
 
@@ -82,6 +86,12 @@ class EngineOptions(SearchOptions):
     def searched_by(self) -> str:
         """Name of what searches, in records and tables: the strategy, or ``engine:NAME``."""
         return self.strategy if self.engine is None else f"engine:{self.engine}"
+
+    @property
+    def engine_command(self) -> str:
+        """Command that runs the engine on what waits for it; empty without an engine."""
+        own = "" if self.engine in BUNDLED_ENGINES else ' --command "python …"'
+        return "" if self.engine is None else f"speciate engines run {self.engine}{own}"
 
     @property
     def search_options(self) -> dict[str, JsonValue]:

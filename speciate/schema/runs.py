@@ -230,7 +230,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     def engine_command(self) -> str:
         """Command that starts the engine that it waits for; empty once one has begun."""
         begun = self.rollouts or self.spent.evaluations > 1 or self.state is not RunState.RUNNING
-        return "" if begun or self.spec.engine is None else f"speciate engines run {self.spec.engine}"
+        return "" if begun else self.spec.engine_command
 
     @property
     def share_spent(self) -> float:

@@ -193,7 +193,7 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     play(fair, passes=30)
     record = fair.api.get("/v1/tournaments/first").json()
     assert (record["started"], record["ended"], record["state"]) == (9, 3, "running")
-    assert record["reason"] == "waits for engine 'mine' (speciate engines run mine)"
+    assert record["reason"] == "waits for engine 'mine' (speciate engines run mine --command \"python …\")"
     while (session := acquire(fair, tournament="first", engines=["mine"])) is not None:
         assert session["engine_options"] == {"k": 2}
         session_run = session["run_id"]

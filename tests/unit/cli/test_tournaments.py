@@ -82,12 +82,13 @@ def test_a_repeated_declaration_says_what_became_of_it(cli: Cli, service: FakeSe
 def test_an_engine_may_have_any_name_and_a_near_one_is_asked_for(
     cli: Cli, service: FakeService, tmp_path: Path
 ) -> None:
-    entrants = [{"name": name, "policy": "q", "engine": name} for name in ("mine", "opnevolve")]
-    declared = schedule_of(7, 2, 2, entrants=entrants, baseline="mine").declared
+    entrants = [{"name": name, "policy": "q", "engine": name} for name in ("mine", "opnevolve", "gepa")]
+    declared = schedule_of(8, 2, 3, entrants=entrants, baseline="mine").declared
     service.on("POST", "/v1/tournaments", say(_record(declared, ended=0), 202))
     (tmp_path / "t.json").write_text("{}")
     said = cli("tournaments", "create", "--file", tmp_path / "t.json").err
-    assert "It waits for engine 'mine'.\nStart it with: speciate engines run mine\n" in said
+    assert "It waits for engine 'mine'.\nStart it with: speciate engines run mine --command \"python …\"\n" in said
+    assert "Start it with: speciate engines run gepa\n" in said
     assert "It waits for engine 'opnevolve'. Did you mean 'openevolve'" in said
 
 

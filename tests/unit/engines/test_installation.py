@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.domain.run import BUNDLED_ENGINES
 from speciate.engines import installation
-from speciate.engines.installation import BundledEngine, from_command, install, installed
+from speciate.engines.installation import BUNDLED, BundledEngine, from_command, install, installed
+
+
+def test_engines_that_need_no_command_are_the_bundled_ones() -> None:
+    assert tuple(BUNDLED) == BUNDLED_ENGINES
 
 
 def test_a_command_may_read_the_files_that_it_names_and_no_more(
