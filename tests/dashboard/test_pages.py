@@ -192,6 +192,12 @@ def test_pages_fit_a_phone(browser: Browser, site: Site) -> None:
             assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
             assert visitor.page.evaluate("document.querySelector('.side').offsetHeight") < 80, name
             assert visitor.page.evaluate(_WITHOUT_HINT) == [], name
+        visitor.go(f"/tournaments/{site.tournament}?tab=comparisons")
+        differences = visitor.page.get_by_role("region", name="Differences, table")
+        assert differences.locator("tbody td:last-child").first.evaluate("verdict => verdict.offsetWidth") > 250
+        assert differences.locator("td.num").evaluate_all(
+            "cells => cells.every(cell => getComputedStyle(cell).textAlign == 'right')"
+        )
         visitor.go("/runs")
         assert visitor.page.evaluate("document.querySelector('.scroll').scrollWidth") > 360
         visitor.go(f"/runs/{site.done}")
