@@ -112,6 +112,10 @@ def create(
         _refuse_other_options()
         declaration = _read(file)
     else:
+        if policy and method:
+            raise InvalidInputError(
+                "--policy and --method exclude each other.", remedy="Declare both in a file: --file tournament.toml."
+            )
         compared = max(len(policy or []), len(method or []))
         limited = "evaluations" in options.get("budget", {})
         if slug is None or not limited or compared < 2 or not (problem or problem_set):
@@ -299,10 +303,6 @@ def extend(
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
     from speciate.tournaments.head_to_head import head_to_head, methods_head_to_head
 
-    if policies and methods:
-        raise InvalidInputError(
-            "--policy and --method exclude each other.", remedy="Declare both in a file: --file tournament.toml."
-        )
     runs = dict(map(_training_runs, methods))
     if len(runs) < len(methods):
         raise invalid_argument("--method", "names a method twice: expected all its policies in one --method")

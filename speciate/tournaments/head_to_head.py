@@ -52,6 +52,9 @@ def methods_head_to_head(
 def _entrants(
     competitors: Sequence[_Competitor], mutator: str | None, strategy: str
 ) -> tuple[tuple[Entrant, ...], str]:
+    policies = [each.policy for each in competitors]
+    if repeated := [policy for policy in policies if policies.count(policy) > 1]:
+        raise InvalidInputError(f"policy {repeated[0]!r} is named twice.", remedy="Name each policy once.")
     groups: list[tuple[str, str, str | None]] = [("independent", _INDEPENDENT, None)]
     if strategy != _INDEPENDENT:
         groups.append(("evolved", strategy, None))

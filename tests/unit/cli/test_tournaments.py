@@ -149,6 +149,8 @@ def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeServ
         (["--method", "vpo=a,", "--method", "grpo=g"], "expected NAME=POLICY[:SEED]"),
         (["--method", "vpo=a", "--method", "vpo=b"], "names a method twice"),
         (["--method", "vpo=a", "--method", "grpo=b", "-p", "base"], "exclude each other"),
+        (["--method", "vpo=a", "-p", "base"], "exclude each other"),
+        (["-p", "base", "-p", "base"], "policy 'base' is named twice"),
         (["--method", "VPO=a", "--method", "grpo=b"], "--method: 'VPO': expected lower-case"),
         (["-p", "No Name", "-p", "b"], "--policy: 'No Name-independent': expected lower-case"),
     ],
