@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -25,6 +25,7 @@ from speciate.training.installed import require_training
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
     from speciate.training.diagnosis import RewardDiagnosis
+    from speciate.training.recipe import Progress
     from speciate.training.tasks import Task
 
 
@@ -143,9 +144,7 @@ def train_command(
                 begin = output.print_note
                 train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress, begin=begin)
             _warn(read_manifest(folder).metrics)
-    if output.wants_json():
-        output.print_json(read_manifest(folder))
-        return
+    output.exit_with_json(read_manifest(folder))
     done = f"{folder} holds this policy already: nothing was trained." if complete else f"Saved the policy to {folder}."
     output.print_line(done)
     after = f"serve {folder}"
@@ -213,9 +212,7 @@ def build_config(
     tiny = task in GENERATED
     start = TrainConfig.tiny(method, task, seed=seed) if tiny else TrainConfig.paper(method, seed=seed)
     start = replace(start, warm_up=WarmUpConfig() if warmed else None)
-    values: dict[str, Any] = as_json(start.to_change() if mutator else start)
-    if steps is not None:
-        values["steps"] = steps
+    values: dict[str, Any] = as_json(start.to_change() if mutator else start) | drop_none(steps=steps)
     for name, value in parse_key_values(settings, "--set").items():
         if name in _OPTIONS:
             raise InvalidInputError(f"--set {name}: {name} has its own option.", remedy=f"Write --{name} {value}.")
@@ -254,9 +251,7 @@ def _warn(metrics: Sequence[Mapping[str, float]]) -> None:
 
 
 @contextmanager
-def _training_progress(
-    what: str, remedy: str = "Repeat the command with --resume."
-) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
+def _training_progress(what: str, remedy: str = "Repeat the command with --resume.") -> Iterator[Progress]:
     """Yield a function that shows the metrics of a step: in a bar on a terminal, in periodic lines elsewhere."""
     console, times = output.console(stderr=True), dict[int, float]()
     with output.progress_bars(console) as progress:
