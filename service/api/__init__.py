@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from service.api import (
     administration,
-    declarations,
+    campaigns,
     engines,
     evaluations,
     monitoring,
@@ -15,6 +15,7 @@ from service.api import (
     proposals,
     run_results,
     runs,
+    tournaments,
     webhooks,
 )
 
@@ -33,8 +34,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     policies.router,
     runs.strategies,
     run_results.by_id,
-    declarations.tournaments,
-    declarations.campaigns,
+    tournaments.router,
+    campaigns.router,
     administration.router,
     webhooks.router,
 )
