@@ -3,11 +3,13 @@
 import math
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -22,6 +24,7 @@ _MAX_DELAY_S: Final = 30.0
 _MAX_DETAIL: Final = 8000
 _MOST_BROKEN: Final = 5
 _OF_EVALUATOR: Final = ("exit_status", "no_json", REFUSED_REWARDS)
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
 
 
 class CandidateFailedError(Exception):
@@ -61,8 +64,9 @@ Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], No
 class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
 
-    An exception of the function is the candidate's failure; if the rewards of the seed program or of the first five
-    candidates are refused, the evaluator is broken. While the service is unavailable, the worker retries.
+    If the function raises for the seed program or each of the first five candidates, or its rewards are refused, the
+    evaluator is broken: this raises ``BrokenEvaluatorError``. A function that raises later fails the candidate, as
+    ``CandidateFailedError`` always does. While the service is unavailable, the worker retries.
     """
 
     client: Client
@@ -160,12 +164,12 @@ class EvaluationWorker:
 
     def _evaluate(self, candidate: LeasedEvaluation) -> None:
         try:
-            result = self._result(candidate)
+            result, raised = self._result(candidate)
             if self.stopping.is_set():  # the function may have been interrupted
                 with suppress(UnavailableError):  # its lease lapses, unless it was given back already
                     self.client.evaluations.renew([candidate], lease_s=0)
                 return
-            self._raise_if_broken(candidate, result)
+            self._raise_if_broken(candidate, result, raised)
             outcome = self._submit(candidate, result)
             if outcome is not None and outcome.status is Acceptance.REFUSED:
                 # The candidate would wait for its lease to lapse, and then for the same evaluation.
@@ -185,24 +189,28 @@ class EvaluationWorker:
                 self._held.pop(candidate.id, None)
             self._free.release()
 
-    def _raise_if_broken(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> None:
+    def _raise_if_broken(
+        self, candidate: LeasedEvaluation, result: Mapping[str, Any], raised: BaseException | None = None
+    ) -> None:
         failure = result.get("failure", {"reason": ""})
         self.worked |= failure["reason"] in ("reported", "external")
-        if failure["reason"] not in _OF_EVALUATOR:
+        if raised is None and failure["reason"] not in _OF_EVALUATOR:
             return
         self._broken += 1
         if candidate.number == 1 or (not self.worked and self._broken >= _MOST_BROKEN):
             which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
+            detail = failure["detail"].strip() if raised is None else located(raised)
+            report = 'report {"failure": "…"}' if raised is None else "raise CandidateFailedError"
             raise BrokenEvaluatorError(
-                f"the evaluator fails for {which} of {candidate.problem}: {failure['detail'].strip()}",
-                remedy='Nothing was recorded for this one. Repair it, or report {"failure": "…"} for a bad candidate.',
-            )
+                f"the evaluator fails for {which} of {candidate.problem}: {detail}",
+                remedy=f"Nothing was recorded for this one. Repair it, or {report} for a bad candidate.",
+            ) from raised
 
-    def _result(self, candidate: LeasedEvaluation) -> dict[str, Any]:
-        started = time.monotonic()
+    def _result(self, candidate: LeasedEvaluation) -> tuple[dict[str, Any], BaseException | None]:
+        """Return the result of a candidate, and what the function raised."""
+        started, raised = time.monotonic(), None
         try:
-            answer = self.function(candidate)
-            rewards = answer if isinstance(answer, Rewards) else Rewards(answer)
+            rewards = self._rewards(candidate)
             numbers = {name: _finite(value) for name, value in rewards.rewards.items()}
             result: dict[str, Any] = {"rewards": numbers, "feedback": dict(rewards.feedback)}
         except BrokenEvaluatorError:
@@ -211,8 +219,17 @@ class EvaluationWorker:
             reserved = Failure(error.kind, error.reason).reserved  # the service would refuse it
             result = _failure(error.kind, "external" if reserved else error.reason, error.detail)
         except BaseException as error:  # noqa: BLE001 - of its candidate, too: Ctrl-C reaches the main thread only
+            raised = error
             result = _failure(FailureKind.CRASHED, "raised", f"{type(error).__name__}: {error}")
-        return result | {"wall_s": time.monotonic() - started}
+        return result | {"wall_s": time.monotonic() - started}, raised
+
+    def _rewards(self, candidate: LeasedEvaluation) -> Rewards:
+        answer = self.function(candidate)
+        rewards = answer if isinstance(answer, Rewards) else Rewards(answer)
+        if not isinstance(rewards.rewards, Mapping):
+            name = getattr(self.function, "__name__", "the function")
+            raise TypeError(f"{name}() returned {rewards.rewards!r:.80}, no rewards by objective")
+        return rewards
 
     def _submit(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> SubmittedEvaluation | None:
         """Submit a result; None if the worker stops before the service is available."""
@@ -235,6 +252,13 @@ class EvaluationWorker:
             self.client.evaluations.renew(leases, lease_s=lease_s)
 
 
+def located(error: BaseException) -> str:
+    """Return type, message and place of an exception; the place is the innermost one outside of this package."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
+    places = [f" ({each.filename}:{each.lineno})" for each in frames if "concurrent" not in each.filename]
+    return f"{type(error).__name__}: {error}{''.join(places[-1:])}"
+
+
 def retried(call: Callable[[], T], stopping: threading.Event, *, within_s: float = math.inf) -> T | None:
     """Call the service, again while it is unavailable; None if ``stopping`` is set or the time is over before.
 
@@ -253,14 +277,16 @@ def retried(call: Callable[[], T], stopping: threading.Event, *, within_s: float
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
 
-def _finite(value: float | None) -> float | None:
+def _finite(value: Any) -> float | str | None:
     """Return a reward as JSON has it: null for NaN, an infinity or a whole number beyond float."""
     try:
-        return None if value is None or not math.isfinite(value) else value
+        if value is None or not math.isfinite(value):
+            return None
+        return value if isinstance(value, int) else float(value)  # of an array library, too
     except OverflowError:
         return None
     except TypeError:
-        return value  # no number: the service refuses it by its name
+        return str(value)  # no number: the service refuses it by its name
 
 
 def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:

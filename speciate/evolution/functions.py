@@ -10,7 +10,6 @@ import re
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import JsonValue
 
-from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
+from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards, located
 from speciate.compat.conversion import Converted, convert
 from speciate.compat.draft import Draft, DraftRewards
 from speciate.compat.naming import UNPROMPTED, described_in
@@ -154,11 +153,7 @@ class ScoreFunction:
         except InvalidInputError:
             raise
         except BaseException as error:  # in a thread: SystemExit is the program's, Ctrl-C does not arrive here
-            what = str(error) if isinstance(error, CandidateFailedError) else f"{type(error).__name__}: {error}"
-            frames = traceback.extract_tb(error.__traceback__)
-            theirs = [each for each in frames if each.filename != __file__ and "concurrent" not in each.filename]
-            if theirs and not isinstance(error, CandidateFailedError):
-                what += f" ({theirs[-1].filename}:{theirs[-1].lineno})"
+            what = str(error) if isinstance(error, CandidateFailedError) else located(error)
             remedy = _EXPECTED
             if re.search("'str' object|LoadedCandidate", what):
                 passed = "the loaded candidate" if self._takes_candidate else "the path of the program's file"

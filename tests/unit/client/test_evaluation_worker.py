@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
 
-from speciate.client.evaluation_worker import EvaluationWorker, retried
+from speciate.client.evaluation_worker import (
+    BrokenEvaluatorError,
+    CandidateFailedError,
+    EvaluationWorker,
+    Rewards,
+    retried,
+)
 from speciate.domain.candidate import REFUSED_REWARDS
 from speciate.domain.errors import TooManyRequestsError, UnavailableError
 from speciate.schema.evaluations import Acceptance
@@ -49,8 +58,10 @@ def test_leases_are_renewed_after_a_refused_renewal() -> None:
 class _Queue:
     """Leases candidates and refuses all rewards."""
 
-    def __init__(self, count: int) -> None:
-        self.leases = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=2 + i) for i in range(count)]
+    def __init__(self, count: int, first: int = 2) -> None:
+        numbers = range(first + count - 1, first - 1, -1)
+        self.leases = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=n, problem="sum@1") for n in numbers]
+        self.returned: list[int] = []
 
     def acquire(self, **_: Any) -> list[SimpleNamespace]:
         return [self.leases.pop()] if self.leases else []
@@ -58,6 +69,70 @@ class _Queue:
     def submit_all(self, bodies: list[dict[str, Any]]) -> list[SimpleNamespace]:
         refused = Acceptance.REFUSED if "rewards" in bodies[0] else Acceptance.BOOKED
         return [SimpleNamespace(status=refused, reason="x: not finite")]
+
+    def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
+        self.returned += [each.number for each in leases if lease_s == 0]
+        return [SimpleNamespace(lease_until="soon") for _ in leases]
+
+
+def _raises(_: object) -> dict[str, float | None]:
+    raise RuntimeError("boom")
+
+
+def _returns_nothing(_: object) -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_raises, r"RuntimeError: boom \(.*test_evaluation_worker\.py:\d+\).* Nothing .* raise CandidateFailedError"),
+        (_returns_nothing, r"TypeError: _returns_nothing\(\) returned None, no rewards by objective"),
+        (lambda _: Rewards(None), "returned None, no rewards"),  # type: ignore[arg-type]
+        (lambda _: [1.0], r"returned \[1\.0\], no rewards"),
+    ],
+)
+@pytest.mark.parametrize(("first", "booked"), [(1, 0), (2, 4)])
+def test_a_function_that_never_works_stops_the_worker(function: Any, message: str, first: int, booked: int) -> None:
+    queue, reported = _Queue(20, first), []
+    worker = EvaluationWorker(
+        SimpleNamespace(evaluations=queue),  # type: ignore[arg-type]
+        function,
+        report=lambda candidate, *_: reported.append(candidate.number),
+    )
+    with pytest.raises(BrokenEvaluatorError) as broken:
+        worker.run_until(most=20)
+    assert re.search(message, str(broken.value)), str(broken.value)
+    assert (len(reported), queue.returned[0]) == (booked, first + booked)
+
+
+def test_a_bad_candidate_and_an_exception_after_a_good_one_stop_no_worker() -> None:
+    def evaluate(candidate: Any) -> dict[str, float | None]:
+        if candidate.number == 1:
+            raise CandidateFailedError("imports os", kind="rejected", reason="raised")
+        raise RuntimeError("boom")
+
+    results: list[Any] = []
+    worker = EvaluationWorker(
+        SimpleNamespace(evaluations=_Queue(7, 1)),  # type: ignore[arg-type]
+        evaluate,
+        report=lambda _, result, __: results.append(result["failure"]["detail"]),
+        worked=True,
+    )
+    assert worker.run_until(most=7) == 7
+    assert results == ["imports os", *["RuntimeError: boom"] * 6]
+
+
+def test_numbers_of_array_libraries_are_rewards() -> None:
+    bodies: list[Any] = []
+    queue = _Queue(2)
+    queue.submit_all = lambda sent: bodies.extend(sent) or [SimpleNamespace(status="booked")]  # type: ignore[method-assign]
+    EvaluationWorker(
+        SimpleNamespace(evaluations=queue),  # type: ignore[arg-type]
+        lambda _: {"x": np.float32(0.5), "y": np.array(2), "z": object()},  # type: ignore[dict-item]
+    ).run_until(most=1)
+    rewards = json.loads(json.dumps(bodies[0]["rewards"]))
+    assert (rewards["x"], rewards["y"], rewards["z"][:7]) == (0.5, 2.0, "<object")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
