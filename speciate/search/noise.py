@@ -88,14 +88,18 @@ def estimates(problem: Problem, trials: Sequence[Trial]) -> dict[int, Estimate]:
     seeds = np.array([-1 if each.trial is None else each.trial for each in trials])
     rewards = np.array([each.rewards for each in trials], dtype=np.float64)
     counts = np.bincount(rows)
-    columns = [_fitted(x, rows, seeds, noisy=noisy) for x, noisy in zip(rewards.T, problem.noisy, strict=True)]
+    kinds = zip(rewards.T, problem.objectives, problem.noisy, strict=True)
+    columns = [_fitted(x, rows, seeds, 1.0 if each.maximized else -1.0, noisy=noisy) for x, each, noisy in kinds]
     means, errors = (np.stack(both, axis=1).tolist() for both in zip(*columns, strict=True))
     known = zip(numbers.tolist(), means, errors, counts.tolist(), strict=True)
     return {number: Estimate(tuple(mean), tuple(error), count) for number, mean, error, count in known}
 
 
-def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of every program and its standard error, from values of shape (N,) of one objective."""
+def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, up: float, *, noisy: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of every program and its standard error, from values of shape (N,) of one objective.
+
+    ``up`` is 1 if higher values are better, -1 if lower ones are. No mean lies outside the values.
+    """
     counts = np.bincount(rows)
 
     def means(values: FloatArray) -> FloatArray:
@@ -108,8 +112,12 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> t
         return means(x), np.zeros(len(counts))
     shared = np.unique(seeds[seeds >= 0])
     effects = (seeds[:, None] == shared).astype(np.float64)  # shape (N, K)
-    inside = effects - np.stack([means(effect)[rows] for effect in effects.T], axis=1)
-    design, seen = inside.T @ inside, inside.T @ within
+    shares = np.stack([means(effect) for effect in effects.T], axis=1)  # of each seed in the trials of every program
+    inside = effects - shares[rows]
+    # What only one program shows is no effect of the seed: it varies more than the others, or a machine stalled.
+    spread = np.sort(np.sqrt(means(within**2))[counts > 1])
+    most = _FAR * spread[(len(spread) - 1) // 2] * (len(spread) > 1)
+    design, seen = inside.T @ inside, inside.T @ np.clip(within, -most, most)
     noise = between = float(within @ within) / freedom
     for _ in range(_ROUNDS):
         covariance = np.linalg.inv(design / noise + np.eye(len(shared)) / between)
@@ -119,7 +127,12 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, *, noisy: bool) -> t
         noise = max((float(rest @ rest) + float((design * covariance).sum())) / freedom, 1e-12 * float(within @ within))
     own = np.bincount(rows, rest**2)
     variance = (_PRIOR * noise + own) / (_PRIOR + counts - 1)
-    return means(x - effects @ effect), np.sqrt(variance / counts)
+    # Programs with the same seeds share one correction, which keeps their order and makes none better than all values.
+    mean, values, (_, alike) = up * means(x), up * x, np.unique(shares, axis=0, return_inverse=True)
+    room = np.full(len(mean), np.inf)
+    np.minimum.at(room, alike, values.max() - mean)
+    mean = np.maximum(mean + np.minimum(-up * (shares @ effect), room[alike]), values.min())
+    return up * mean, np.sqrt(variance / counts)
 
 
 def _without_outliers(x: FloatArray, rows: IntArray, counts: IntArray) -> FloatArray:

@@ -15,6 +15,11 @@ def noisy_problem(dimensions: int = 1) -> Problem:
     return vector_problem(dimensions).model_copy(update={"stochastic": True})
 
 
+def seconds_problem() -> Problem:
+    seconds = Objective(name="r0", direction=Direction.MINIMIZE, range=(0.0, 10.0))
+    return noisy_problem().model_copy(update={"objectives": (seconds,)})
+
+
 def trials_of(values: dict[int, list[float]]) -> list[Trial]:
     return [Trial(number, k, (x,)) for number, xs in values.items() for k, x in enumerate(xs)]
 
@@ -99,3 +104,33 @@ def test_a_machine_of_two_speeds_is_noise_and_no_outlier() -> None:
     known = estimates(noisy_problem(), trials_of(values))
     assert known[1].mean[0] == pytest.approx(np.mean(values[1]), abs=0.03)
     assert known[1].error[0] == pytest.approx(0.15 / np.sqrt(30), rel=0.4)
+
+
+@pytest.mark.parametrize("seed_program", [[0.30, 0.12, 0.13], [99.0, 0.12, 0.4], [0.001, 0.12, 0.13]])
+@pytest.mark.parametrize("candidate", [[0.02], [0.02, 0.021]])
+def test_no_estimate_is_better_than_all_that_was_measured(seed_program: list[float], candidate: list[float]) -> None:
+    values = {1: seed_program, 4: candidate, 5: [0.05], 6: [0.2]}
+    known = estimates(seconds_problem(), trials_of(values))
+    least = min(*seed_program, 0.02)
+    assert all(least <= each.mean[0] <= max(*seed_program, 0.2) for each in known.values())
+    assert known[4].mean[0] < known[5].mean[0] < known[6].mean[0]
+    for number in (4, 5, 6):
+        assert known[number].mean[0] == pytest.approx(np.mean(values[number]), abs=1e-3)
+
+
+def test_a_shared_correction_keeps_the_order_of_programs_with_the_same_seeds() -> None:
+    """The first seed is unlucky, and without it the single trials would be better than everything measured."""
+    rng = np.random.default_rng(7)
+    values = {n: [1.0 + s + rng.normal(0, 1e-3) for s in (0.5, 0.0, 0.0)] for n in (1, 2, 3)}
+    values |= {4: [0.9], 5: [1.0], 6: [1.2]}
+    known = estimates(seconds_problem(), trials_of(values))
+    singles = [known[n].mean[0] for n in (4, 5, 6)]
+    assert singles[0] == pytest.approx(0.9)
+    assert np.diff(singles) == pytest.approx([0.1, 0.2])
+
+
+def test_one_stalled_evaluation_moves_no_other_program() -> None:
+    trials = [*trials_of({1: [0.1], 4: [0.02], 5: [0.05], 6: [0.2]}), Trial(4, None, (99.0,)), Trial(5, None, (0.06,))]
+    known = estimates(seconds_problem(), trials)
+    assert [known[n].mean[0] for n in (1, 5, 6)] == pytest.approx([0.1, 0.055, 0.2], abs=2e-3)
+    assert known[4].mean[0] == pytest.approx(49.5, abs=0.1)
