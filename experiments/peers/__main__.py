@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import os
 import signal
 import socket
@@ -13,6 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from zipfile import ZipFile
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from experiments.peers.declaration import ENGINES, EVALUATIONS, MODEL, PROBLEMS, SEEDS, tournament
 from experiments.peers.page import page
@@ -23,6 +28,7 @@ from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.tournament import Tournament
 from speciate.problems.loader import known_problems, load_problem
+from speciate.tournaments.bundle import DECLARATION, RUNS, VERSIONS, Declared, Versions, write
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "peers.md"
 EARLIER: Final = PAGE.with_name("peers-earlier.csv")
@@ -41,10 +47,14 @@ def main() -> int:
     parser.add_argument("--url", default="", help="OpenAI-compatible endpoint of a real model (default: the stand-in)")
     parser.add_argument("--model", default=STAND_IN, help="its name; its key is in OPENAI_API_KEY")
     parser.add_argument("--page-only", action="store_true", help="write the page from the bundles beside it")
+    parser.add_argument("--reseal", action="store_true", help="write the bundles beside the page anew, then the page")
     parser.add_argument("--page", type=Path, default=PAGE, help="file of the page")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
-    if not options.page_only:
+    if options.reseal:
+        for file in bundles_beside(options.page):
+            file.write_bytes(_resealed(file))
+    elif not options.page_only:
         home = options.home.resolve()
         home.mkdir(parents=True, exist_ok=True)
         with stand_in(options.url, port=_port(home, "endpoint")) as server, _service(home) as client:
@@ -62,6 +72,16 @@ def main() -> int:
 
 def bundles_beside(file: Path) -> list[Path]:
     return sorted(file.parent.glob("peers-*.zip"), key=lambda path: int(path.stem.partition("-")[2]))
+
+
+def _resealed(bundle: Path) -> bytes:
+    """Return a bundle of the same declaration and runs, whose report has the fields of today, under a new key."""
+    with ZipFile(bundle) as archive:
+        declared = Declared.model_validate_json(archive.read(DECLARATION))
+        versions = Versions.model_validate_json(archive.read(VERSIONS))
+        _, *runs = csv.reader(io.StringIO(archive.read(RUNS).decode()))
+    write(file := io.BytesIO(), declared, versions, runs, Ed25519PrivateKey.generate())
+    return file.getvalue()
 
 
 def _policy(url: str, model: str) -> Policy:

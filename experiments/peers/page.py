@@ -105,11 +105,13 @@ def read(bundle: Path) -> tuple[Report, Scores]:
 _HEAD: Final = """# Speciate beside OpenEvolve, ShinkaEvolve, GEPA and two baselines
 
 Written by `make peers` (`python -m experiments.peers`) from declared tournaments, whose bundles are beside this page:
-`speciate tournaments verify docs/evidence/peers-60.zip` recomputes their reports. The service evaluates all programs in
-its sandbox and books evaluations and tokens. All entrants ask {model}. Engines run unchanged with their defaults, but:
-whole programs instead of diffs, ShinkaEvolve without embeddings and meta prompts. They maximize the score; Speciate
-searches on the vector. The score is the mean of the normalized objectives. `{null}` is Speciate again with other seeds:
-a difference between the two would be chance. `make peers` declares eight seeds with 60 and 240 evaluations, which take
+`speciate tournaments verify docs/evidence/peers-60.zip` recomputes their reports. They are written and signed anew from
+the same declaration and runs when reports get new fields (`--reseal`). The service evaluates all programs in its
+sandbox and books evaluations and tokens. All entrants ask {model}. Engines run
+unchanged with their defaults, but: whole programs instead of diffs, ShinkaEvolve without embeddings and meta prompts.
+They maximize the score; Speciate searches on the vector, with the default of before further programs were shown in
+every change. The score is the mean of the normalized objectives. `{null}` is Speciate again with other seeds: a
+difference between the two would be chance. `make peers` declares eight seeds with 60 and 240 evaluations, which take
 two cores about a day.
 """
 

@@ -27,6 +27,7 @@ from speciate.problems.loader import known_problems, load_problem
 from speciate.prompts.evolve_blocks import find_blocks, with_contents
 from speciate.prompts.mutation import build_prompt
 from speciate.runs.engines import ends_of
+from speciate.tournaments.bundle import verify
 from tests.support.http_server import wait_for
 
 FAULT_PROBLEM = PROBLEMS[0]
@@ -163,6 +164,12 @@ def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path, *, gr
 
 def test_the_page_follows_from_the_bundles_beside_it() -> None:
     assert page(bundles_beside(PAGE), MODEL, EARLIER) == PAGE.read_text()
+
+
+@pytest.mark.parametrize("bundle", bundles_beside(PAGE), ids=lambda bundle: bundle.name)
+def test_the_bundles_beside_the_page_are_verified_by_the_code_of_today(bundle: Path) -> None:
+    with bundle.open("rb") as file:
+        assert {check: faults for check, faults in verify(file).faults.items() if faults} == {}, "--reseal them"
 
 
 def test_the_comparison_has_a_null_and_equal_budgets() -> None:
