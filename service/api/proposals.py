@@ -97,7 +97,7 @@ async def ask(
     A program from scratch is asked for only before the first feasible candidate.
 
     Send the answer to `POST /v1/runs/{run_id}/proposals` with the token `ask`. A run that has just started evaluates
-    its seed programs first: the request waits for them.
+    its seed programs first: the request waits for them, and its refusal says what they wait for.
     """
     policy = await to_thread.run_sync(proposer, stores, run_id, body.policy)
     prepare = partial(
@@ -106,7 +106,9 @@ async def ask(
     async for prompts in attempts(prepare, request, body.wait_s):
         if prompts is not None:
             return Page[AskRecord](items=prompts)
-    raise ConflictError(f"run {run_id} has not evaluated its seed programs yet.", remedy="Ask again later.")
+    reason = (await to_thread.run_sync(stores.runs.get, run_id)).reason
+    why = f" ({reason})" if reason else ""
+    raise ConflictError(f"run {run_id} has not evaluated its seed programs yet{why}.", remedy="Ask again later.")
 
 
 @router.post("/{run_id}/guidance", name="hint_run", status_code=201)

@@ -190,14 +190,16 @@ def test_a_run_says_that_it_waits_for_an_evaluator_and_with_which_capabilities(
     assert command in api.get(f"/runs/{run}").text
     assert command in api.get("/").text
     assert '<span class="state waiting">waiting</span>' in api.get("/runs").text
+    refusal = refused(api.post(f"/v1/runs/{run}:ask", {"wait_s": 0}), 409, "conflict")
+    assert f"seed programs yet (waits for an external evaluator: {command}). Ask again" in refusal["detail"]
     acquire(api, capabilities=["gpu", "linux"])
     report_waiting(stores.engine, [set()], after_s=0)
     assert stores.runs.get(run).outcome == "running"
 
     stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "inside"}))
-    refusal = evaluate(lab, tmp_path, "--problem", "inside", "--", "true")
-    assert refusal.returncode == 4
-    assert "has kind 'evaluator' and no external evaluation" in refusal.stderr
+    ended = evaluate(lab, tmp_path, "--problem", "inside", "--", "true")
+    assert ended.returncode == 4
+    assert "has kind 'evaluator' and no external evaluation" in ended.stderr
 
 
 def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails(outside: Lab, stores: Stores) -> None:
