@@ -392,7 +392,7 @@ def next_step(
     unconfirmed = ", ".join(target.name for i, target in enumerate(problem.targets) if not confirmed >> i & 1)
     status = f"The problem is unlocked; not met yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
     steps = (
-        (state.ended, f"The run has ended ({reason}): report its best candidate."),
+        (state.ended, f"The run has ended ({reason or state.value}): report its best candidate."),
         (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),
         (evaluations_left == 0, "No evaluation is left: report the best candidate."),
         (result.duplicate_of is not None, f"It repeats candidate {result.duplicate_of}: change the idea."),

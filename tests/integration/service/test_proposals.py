@@ -222,6 +222,12 @@ def test_a_run_without_evaluations_left_gives_no_prompt(lab: Lab) -> None:
     assert result(lab, run, 2)["next"] == (
         "The run has ended (the budget of evaluations is spent): report its best candidate."
     )
+    cancelled = lab.start(3, policy="external")
+    lab.work()
+    propose(lab.api, cancelled, {"program": BEST})
+    lab.work()
+    lab.api.post(f"/v1/runs/{cancelled}:cancel")
+    assert result(lab, cancelled, 2)["next"] == "The run has ended (cancelled): report its best candidate."
 
 
 def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab) -> None:
