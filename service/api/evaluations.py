@@ -157,10 +157,11 @@ def renew_evaluations(body: HeartbeatRequest, stores: StoresDep) -> Page[Renewed
 def submit_evaluations(body: SubmitRequest, stores: StoresDep, principal: PrincipalDep) -> Page[SubmittedEvaluation]:
     """Submit the results of evaluations. Each is booked once; repeating a request changes nothing.
 
-    A refused result has a `reason`: a lease that another evaluator holds, an ended run, a reward that is missing,
-    unknown or better than the better end of its declared range, a failure with a reason that only the service gives
-    (`worker_lost`, `batch_deadline`, `invalid_rewards`, `evaluator_…`). The candidate stays leased, so submit a failure
-    in its place or give it back; the reason `refused_rewards` blames the evaluator, and pauses a run at its seed.
+    A refused result has a `reason`: a lease that another evaluator holds or that has another result, an ended run, a
+    reward that is missing, unknown or better than the better end of its declared range, a failure with a reason that
+    only the service gives (`worker_lost`, `batch_deadline`, `invalid_rewards`, `evaluator_…`). The candidate stays
+    leased, so submit a failure in its place or give it back; the reason `refused_rewards` blames the evaluator, and
+    pauses a run at its seed.
     """
     outcomes, commits = stores.evaluations.submit([one.submission() for one in body.results], by=principal.name)
     for commit in commits:

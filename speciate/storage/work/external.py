@@ -148,7 +148,7 @@ class ExternalEvaluations(ScopedStore):
     def submit(
         self, submissions: Sequence[Submission], *, by: str
     ) -> tuple[tuple[SubmittedEvaluation, ...], tuple[Commit, ...]]:
-        """Store results, each once; a repeated submission with the same lease changes nothing.
+        """Store results, each once; an equal one with the same lease changes nothing, another one is refused.
 
         ``by`` is the name of the token, which the scores carry. Returns what became of each result, in order, and the
         commits to publish.
@@ -172,16 +172,19 @@ class ExternalEvaluations(ScopedStore):
             reason = f"the reason {failure.reason!r} is reserved for the service"
         elif row.lease_token != submission.lease:
             reason = "the lease belongs to another evaluator, or it lapsed and the candidate was leased again"
-        elif row.state == "leased" and submission.id not in results:
-            if row.unit != "parked":
-                reason = "its run has ended"
-            else:
-                measured = None if row.measured is None else read_evaluation(row.measured)
-                try:
-                    result = _storable(submission.result)
-                    results[submission.id] = attest(self._problem(row.problem_id), measured, result, by)
-                except InvalidRewardsError as error:
-                    reason = str(error)
+        elif row.state == "leased" and row.unit != "parked":
+            reason = "its run has ended"
+        else:
+            measured = None if row.measured is None else read_evaluation(row.measured)
+            booked = results.get(row.id) if row.result is None else read_evaluation(row.result)
+            try:
+                result = attest(self._problem(row.problem_id), measured, _storable(submission.result), by)
+                if booked is None:
+                    results[row.id] = result
+                elif result != booked:
+                    reason = "another result was booked with this lease before, and stays"
+            except InvalidRewardsError as error:
+                reason = str(error)
         status = Acceptance.REFUSED if reason else Acceptance.BOOKED
         return SubmittedEvaluation(id=submission.id, status=status, reason=reason)
 

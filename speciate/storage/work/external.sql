@@ -55,7 +55,7 @@ WHERE e.id = l.id AND e.lease_token = l.lease AND e.state = 'leased' AND w.id = 
 RETURNING e.id, e.lease_until
 
 -- lock_evaluations: Lock evaluations, with the state of their units.
-SELECT e.id, e.work_id, e.run_id, e.state, e.lease_token, e.measured, w.state AS unit, r.problem_id
+SELECT e.id, e.work_id, e.run_id, e.state, e.lease_token, e.measured, e.result, w.state AS unit, r.problem_id
 FROM external_evaluations e JOIN work w ON w.id = e.work_id JOIN runs r ON r.id = e.run_id
 WHERE e.id = ANY(:ids) AND r.project_id = :project ORDER BY e.id FOR UPDATE OF e
 

@@ -121,13 +121,15 @@ def test_a_lie_is_refused_with_a_reason_and_nothing_is_counted_twice(outside: La
     refused(outside.api.post("/v1/evaluations:submit", {"results": [feedback]}), 422, "invalid-input")
 
     lease = {"id": seed["id"], "lease": seed["lease"]}
-    for reason in ("worker_lost", "batch_deadline", "supervisor_killed", "invalid_rewards", "evaluator_raised"):
-        (outcome,) = submit(outside.api, lease | {"failure": {"kind": "crashed", "reason": reason}})
+    for reserved in ("worker_lost", "batch_deadline", "supervisor_killed", "invalid_rewards", "evaluator_raised"):
+        (outcome,) = submit(outside.api, lease | {"failure": {"kind": "crashed", "reason": reserved}})
         assert (outcome["status"], "reserved" in outcome["reason"]) == ("refused", True)
 
     assert [one["status"] for one in submit(outside.api, honest, honest)] == ["booked", "booked"]
-    assert submit(outside.api, honest | {"rewards": {"x": 9.0, "y": 0.0}})[0]["status"] == "booked"
+    assert submit(outside.api, honest)[0]["status"] == "booked"
+    assert "another result was booked" in reason(rewards={"x": 9.0, "y": 0.0})
     work(outside)
+    assert submit(outside.api, honest)[0]["status"] == "booked"
     (candidate,) = outside.api.get(f"/v1/runs/{run}/candidates").json()["items"]
     assert candidate["rewards"] == {"x": 1.0, "y": 9.0}  # the first result
     assert outside.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 1
