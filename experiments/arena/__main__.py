@@ -16,8 +16,8 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-from experiments.arena.plan import ARMS, CLOCKS, HALVES, IN_FLIGHT, jobs
-from experiments.arena.report import Standing, Values, extent, standings, table
+from experiments.arena.plan import ARMS, CLOCKS, DEFAULT, HALVES, IN_FLIGHT, LARGEST_IN_FLIGHT, jobs
+from experiments.arena.report import Standing, Values, clock_table, extent, standings, table
 from experiments.arena.searches import Row, prepare, rows_of
 from experiments.arena.simulation import Job
 from experiments.arena.standins import CHARACTERS
@@ -98,14 +98,15 @@ def _read(keep: Path) -> list[Row]:
 
 def _page(rows: Sequence[Row]) -> tuple[str, list[tuple[object, ...]]]:
     """Return the results as text, and the standings after every mark as rows of ``STANDINGS``."""
-    texts, lines = [], []
+    texts, lines, of_clocks = [], [], {}
     for part in dict.fromkeys(row[1] for row in rows):
         of_part = [row for row in rows if row[1] == part]
         values = {
             mark: _values([row for row in of_part if row[5] == mark], 6)
             for mark in dict.fromkeys(r[5] for r in of_part)
         }
-        of_marks = {mark: standings(of_mark) for mark, of_mark in values.items()}
+        of = LARGEST_IN_FLIGHT if part.startswith("clock") else DEFAULT
+        of_marks = {mark: standings(of_mark, of) for mark, of_mark in values.items()}
         last = list(values)[-1]
         of_marks_and_coverage = of_marks
         if part == "main":
@@ -113,15 +114,19 @@ def _page(rows: Sequence[Row]) -> tuple[str, list[tuple[object, ...]]]:
                 f"{last}, coverage": standings(_values([r for r in of_part if r[5] == last], 7))
             }
         lines += [(part, mark, *astuple(each)) for mark, found in of_marks_and_coverage.items() for each in found]
-        if all(of_marks.values()):
+        if part.startswith("clock"):
+            of_clocks[_title(part)] = of_marks
+        elif all(of_marks.values()):
             texts.append(f"### {_title(part)}: {extent(values[last])}\n\n{table(of_marks)}")
+    if of_clocks:
+        texts.append(f"### Equal simulated time: {extent(values[last])}\n\n{clock_table(of_clocks)}")
     return "\n\n".join(texts), lines
 
 
 def _title(part: str) -> str:
     if part.startswith("clock"):
         _, latency, slots = part.split()
-        return f"Requests of {latency} s, {slots} evaluations at once"
+        return f"{latency} s, {slots} evaluations"
     return {"main": "Small edits", "long": "Small edits, long runs"}.get(part, f"A model of character `{part}`")
 
 

@@ -45,6 +45,8 @@ IN_FLIGHT: Final[Mapping[str, Arm]] = {
     for name, strategy, options in ((DEFAULT, DEFAULT, {}), ("the rule with .3", "greedy", {"explore": 0.3}))
     for lanes in (1, 4, 16, 64)
 }
+LARGEST_IN_FLIGHT: Final = f"{DEFAULT}, at most 64 in flight"
+"""The default strategy with the default options of a run, among the arms of ``IN_FLIGHT``."""
 CLOCKS: Final = tuple((latency_s, slots) for latency_s in (0.1, 3.0, 20.0) for slots in (2, 16))
 """Median seconds of a request, and evaluations at once; an evaluation takes half a second."""
 MINUTES: Final = (2, 10, 30)

@@ -82,6 +82,19 @@ def table(of_marks: Mapping[str, list[Standing]]) -> str:
     return "\n".join(lines)
 
 
+def clock_table(of_clocks: Mapping[str, Mapping[str, list[Standing]]]) -> str:
+    """Return one row for each arm: its mean ranks after all marks of each clock."""
+    arms = [standing.arm for standing in [*[*of_clocks.values()][-1].values()][-1]]
+    lines = [f"| arm | {' | '.join(of_clocks)} |", f"|---|{'---|' * len(of_clocks)}"]
+    for arm in arms:
+        ranks = [
+            " / ".join(f"{each.rank:.2f}" for standings in of_marks.values() for each in standings if each.arm == arm)
+            for of_marks in of_clocks.values()
+        ]
+        lines.append(f"| {' | '.join([arm, *ranks])} |")
+    return "\n".join(lines)
+
+
 def extent(values: Values) -> str:
     """Return the numbers of problems and seeds that all arms have."""
     seeds = [len(block) for block in _grid(values, list(dict.fromkeys(arm for arm, _, _ in values))).values()]
