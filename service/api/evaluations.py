@@ -125,12 +125,14 @@ async def acquire_evaluations(
     The list is empty if none arrives within `wait_s` seconds. Keep a lease with `evaluations:heartbeat`; candidates of
     lapsed leases are offered again.
     """
+    name = body.problem
     if body.run is not None:  # a run of another project does not exist
-        await to_thread.run_sync(stores.runs.get, body.run)
-    problem = None if body.problem is None else await to_thread.run_sync(stores.catalog.problem, body.problem)
+        run = await to_thread.run_sync(stores.runs.get, body.run)
+        name = name or str(run.problem_id)
+    problem = None if name is None else await to_thread.run_sync(stores.catalog.problem, name)
     if problem is not None and problem.definition.external_stage is None:
         message = f"has kind {problem.definition.kind.value!r} and no external evaluation: the service evaluates it"
-        raise invalid_field(f"Problem {body.problem}", "problem", message)
+        raise invalid_field(f"Problem {problem.definition.slug}@{problem.version}", "problem", message)
     lease = partial(
         stores.evaluations.acquire,
         count=body.count,

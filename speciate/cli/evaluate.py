@@ -16,7 +16,7 @@ from speciate.cli import output
 from speciate.cli.common import client, command, command_group
 from speciate.client import CandidateFailedError, Client, EvaluationWorker, Rewards
 from speciate.client.run_names import is_whole_id
-from speciate.domain.errors import InvalidInputError, UnavailableError
+from speciate.domain.errors import ForbiddenError, InvalidInputError, UnavailableError
 from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
 from speciate.subprocesses import CommandLimits, run_command
 
@@ -40,7 +40,7 @@ def evaluate(
         typer.Argument(metavar="-- COMMAND", help="Command and arguments; the path of the candidate's file is added."),
     ],
     problem: Annotated[str | None, typer.Option("--problem", "-P", help="Limit to a problem version.")] = None,
-    run: Annotated[str | None, typer.Option(help="Limit to a run: id or name.")] = None,
+    run: Annotated[str | None, typer.Option(help="Limit to a run: id, or name for tokens that read.")] = None,
     capability: Annotated[
         list[str] | None, typer.Option("--capability", "-c", help="What this machine offers, such as gpu. Repeatable.")
     ] = None,
@@ -80,7 +80,11 @@ def evaluate(
     offered = capability or ()
     service = client()
     service.ready()  # later it may be away for a while
-    run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
+    if run is not None and not is_whole_id(run):
+        try:
+            run = str(service.runs.get(run).id)
+        except ForbiddenError as error:
+            raise ForbiddenError(str(error), remedy="With this token, --run takes the whole id of a run.") from None
     worker: EvaluationWorker = EvaluationWorker(
         service,
         lambda candidate: _evaluate(candidate, command, timeout, give_up=worker.stopping.is_set),

@@ -199,9 +199,12 @@ def test_a_run_says_that_it_waits_for_an_evaluator_and_with_which_capabilities(
     assert stores.runs.get(run).outcome == "running"
 
     stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "inside"}))
-    ended = evaluate(lab, tmp_path, "--problem", "inside", "--", "true")
-    assert ended.returncode == 4
-    assert "has kind 'evaluator' and no external evaluation" in ended.stderr
+    inside = lab.start(9, problem="inside")
+    for option, name in (("--problem", "inside"), ("--run", str(inside))):
+        ended = evaluate(lab, tmp_path, option, name, "--", "true")
+        assert ended.returncode == 4
+        assert "Problem inside@1" in ended.stderr
+        assert "has kind 'evaluator' and no external evaluation" in ended.stderr
 
 
 def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails(outside: Lab, stores: Stores) -> None:
@@ -294,9 +297,9 @@ def test_early_stages_run_in_the_sandbox_and_stop_a_candidate(api: Api, stores: 
 
 
 def test_a_token_for_evaluation_does_nothing_else_and_sees_its_project_only(
-    outside: Lab, stores: Stores, serve: Any, settings: Any
+    outside: Lab, stores: Stores, serve: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside.start(5)
+    run = outside.start(5)
     work(outside)
     secret = "o" * 32
     guarded = serve(settings.model_copy(update={"token": type(settings.database_url)(secret)}))
@@ -314,6 +317,10 @@ def test_a_token_for_evaluation_does_nothing_else_and_sees_its_project_only(
     refused(guarded.get("/v1/runs", headers=mine), 403, "forbidden")
     refused(guarded.post("/v1/runs", {}, headers=mine), 403, "forbidden")
     assert guarded.post("/v1/evaluations:acquire", {}, headers=stranger).json()["items"] == []
+    monkeypatch.setenv("SPECIATE_TOKEN", mine["Authorization"].removeprefix("Bearer "))
+    named = evaluate(Lab(guarded, stores), tmp_path, "--run", str(run)[-8:], "--", "true")
+    assert named.returncode == 7
+    assert "--run takes the whole id of a run" in " ".join(named.stderr.split())
     (seed,) = guarded.post("/v1/evaluations:acquire", {}, headers=mine).json()["items"]
     body = {"results": [measured(seed)]}
     assert guarded.post("/v1/evaluations:submit", body, headers=stranger).json()["items"][0]["status"] == "refused"
