@@ -14,6 +14,13 @@ COPIES: Final = "writable folders of container images"
 CALLABLE: Final = "callable_"
 """Begins the capability of a process that scores with a function of its own. Only its author gets candidates."""
 
+
+def evaluator_command(problem: str, capabilities: Iterable[str]) -> str:
+    """Return the command that evaluates a problem's candidates outside of the service."""
+    options = "".join(f" --capability {each}" for each in capabilities)
+    return f"speciate evaluate --problem {problem}{options} -- COMMAND"
+
+
 IMAGE_CAPABILITIES: Final = frozenset({IMAGES, COPIES})
 
 

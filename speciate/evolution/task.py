@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from speciate.client.arguments import run_spec
 from speciate.domain.candidate import Evaluation
+from speciate.domain.capabilities import evaluator_command
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.policy import MUTATOR
 from speciate.domain.problem import Problem
@@ -106,7 +107,7 @@ def check_evaluated(client: Client, problem: Problem) -> None:
     if client.in_process and problem.external_stage is not None:
         raise InvalidInputError(
             f"{problem.slug} has external evaluation, which needs a service.",
-            remedy=f"Start `speciate up` elsewhere, and `speciate evaluate --problem {problem.slug} -- COMMAND`.",
+            remedy=f"Start `speciate up` elsewhere, and `{evaluator_command(problem.slug, problem.capabilities)}`.",
         )
 
 

@@ -23,6 +23,7 @@ from speciate.cli.common import (
     runs_locally,
 )
 from speciate.cli.model_options import add_options
+from speciate.domain.capabilities import evaluator_command
 from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.domain.learning import MIN_GROUP
 from speciate.domain.policy import MUTATOR
@@ -215,7 +216,7 @@ def _print_notes(run: RunHandle) -> None:
 
 def note_evaluators(problem: Problem) -> None:
     if problem.external_stage is not None:
-        output.print_note(f"It waits for evaluators: speciate evaluate --problem {problem.slug} -- COMMAND")
+        output.print_note(f"It waits for evaluators: {evaluator_command(problem.slug, problem.capabilities)}")
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.capabilities import required_capabilities, waiting_reason
+from speciate.domain.capabilities import evaluator_command, required_capabilities, waiting_reason
 from speciate.domain.event import EventKind
 from speciate.ports.work import Commit
 from speciate.storage.database import reading
@@ -37,10 +37,15 @@ def report_waiting(
     """
     with reading(engine) as connection:
         rows = connection.execute(SQL.idle_runs, {"after_s": after_s, "run_id": None}).all()
-    lacking = (row.own_language and waiting_reason(row.definition, machines, tiers) for row in rows)
-    reasons = ((row, row.unevaluated or lack or None) for row, lack in zip(rows, lacking, strict=True))
+    reasons = ((row, _reason(row, machines, tiers)) for row in rows)
     changes = [(row.run_id, reason) for row, reason in reasons if reason != row.reason]
     return [commit for change in changes[:_MOST_CHANGES] for commit in _explain(engine, *change, after_s)]
+
+
+def _reason(row: sa.Row[Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
+    if row.unevaluated is not None:
+        return f"waits for an external evaluator: `{evaluator_command(row.problem, row.unevaluated)}`"
+    return waiting_reason(row.definition, machines, tiers) if row.own_language else None
 
 
 def _explain(engine: sa.Engine, run_id: UUID, reason: str | None, after_s: float) -> list[Commit]:

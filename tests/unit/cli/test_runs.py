@@ -130,6 +130,18 @@ def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
     assert service.requests[0].body == run
 
 
+def test_a_run_that_waits_for_evaluators_names_a_command_with_their_capabilities(
+    cli: Cli, service: FakeService
+) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    outside = problem_json()
+    outside["definition"] |= {"evaluation": "external", "evaluator": "", "capabilities": ["gpu", "linux"]}
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(outside))
+    started = cli("run", "packing", "-p", "m", "-b", 5)
+    command = "speciate evaluate --problem packing --capability gpu --capability linux -- COMMAND"
+    assert command in " ".join(started.err.split())
+
+
 def test_seed_programs_are_read_from_a_folder_and_from_runs(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
