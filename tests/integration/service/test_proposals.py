@@ -473,6 +473,9 @@ def test_a_token_to_propose_reads_and_proposes_and_creates_nothing(lab: Lab, ser
     mine, reader, stranger = bearer(Scope.PROPOSE), bearer(Scope.READ), bearer(Scope.PROPOSE, "other")
     path, body = f"/v1/runs/{run}/proposals", {"proposals": [{"program": BEST}]}
     refused(guarded.post(path, body, headers=reader), 403, "forbidden")
+    form = f"/runs/{run}/propose"
+    assert "needs a token with scope propose; yours has scope read" in guarded.get(form, headers=reader).text
+    assert "needs a token" not in guarded.get(form, headers=mine).text
     refused(guarded.post(path, body, headers=stranger), 404, "not-found")
     refused(guarded.post("/v1/runs", {}, headers=mine), 403, "forbidden")
     (receipt,) = guarded.post(path, body, headers=mine).json()["items"]
