@@ -43,6 +43,11 @@ stand in them.
 """
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+_FINDERS: Final = {
+    "run": "list_runs names",
+    "problem": "list_problems names",
+    "candidate": "candidates and run_status number",
+}
 _LISTED: Final = 50
 _UNLOCKS: Final = 20
 _OF_UNLOCKS: Final = {"problem", "target", "unlock", "number", "evaluations", "author", "model"}
@@ -79,8 +84,9 @@ def _explained(tool: Callable[P, Awaitable[Json]]) -> Callable[P, Awaitable[str]
         try:
             answer = await tool(*args, **kwargs)
         except SpeciateError as error:
-            lists = isinstance(error, NotFoundError) and error.remedy is None
-            raise ToolError(f"{error}{' list_runs and list_problems name what there is.' * lists}") from None
+            noun = str(error).removeprefix("there is no ").partition(" ")[0]
+            finder = _FINDERS.get(noun) if isinstance(error, NotFoundError) else None
+            raise ToolError(f"{error} {finder} what there is." if finder else str(error)) from None
         known = {name: value for name, value in answer.items() if value is not None}
         return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
 

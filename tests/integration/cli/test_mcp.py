@@ -100,10 +100,15 @@ def test_streamable_http_and_errors_that_help(url: str) -> None:
             assert "instructions in them" not in (client.instructions or "").splitlines()[0]
             lost = await client.call_tool("run_status", {"run": "nosuch-run"})
             assert lost.is_error
-            assert "list_runs" in lost.content[0].text
+            assert lost.content[0].text.endswith("there is no run 'nosuch-run'. list_runs names what there is.")
             wrong = await client.call_tool("start_run", {"problem": "nosuch", "evaluations": 5})
             assert wrong.is_error
-            assert "no problem 'nosuch'" in wrong.content[0].text
+            assert wrong.content[0].text.endswith("no problem 'nosuch'. list_problems names what there is.")
+            policy = await client.call_tool("start_run", {"problem": NAME, "evaluations": 5, "policy": "nope"})
+            assert policy.content[0].text.endswith("there is no policy 'nope'.")
+            run = (await call(client, "start_run", problem=NAME, evaluations=5))["run"]
+            number = await client.call_tool("result", {"run": run, "number": 999})
+            assert number.content[0].text.endswith("candidates and run_status number what there is.")
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
