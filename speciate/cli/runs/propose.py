@@ -83,8 +83,16 @@ def propose(
             output.print_json(receipt)
         return
     scored = False
-    for receipt in receipts:
-        record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
+    for i, receipt in enumerate(receipts):
+        try:
+            record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
+        except KeyboardInterrupt:
+            left = ", ".join(str(each.number) for each in receipts[i:] if each.number is not None)
+            output.print_note(
+                f"The run keeps candidate {left}, and evaluates it within its budget."
+                f" What still waits: speciate runs proposals {run_id}"
+            )
+            raise
         scored |= record is not None and record.rewards is not None
         if output.wants_json():
             output.print_json(record or receipt)

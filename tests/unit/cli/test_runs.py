@@ -9,6 +9,7 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -762,3 +763,21 @@ def test_a_proposal_is_printed_with_its_summary_who_confirmed_its_targets_and_it
     marks = "meets low (confirmed by 2)  meets first  meets late (unconfirmed)  best of the run"
     assert f"candidate 5  x = 0.380949549. Misses: t (missing: x <= 0.38).  {marks}\n" in printed.out
     assert "half" in printed.out + printed.err
+
+
+def test_an_interrupted_proposal_names_what_stays_queued(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def wait(number: int, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    receipts = [ProposalReceipt(index=0, status=ReceiptStatus.ACCEPTED, number=5)]
+    run = SimpleNamespace(propose_all=lambda *_, **__: receipts, proposal=wait)
+    service = SimpleNamespace(runs=SimpleNamespace(get=lambda _: run))
+    monkeypatch.setattr("speciate.cli.runs.propose.client", lambda: service)
+    program = tmp_path / "a.py"
+    program.write_text("x = 1")
+    stopped = cli("runs", "propose", "fs2", program)
+    assert stopped.code == 130
+    assert "keeps candidate 5" in stopped.err
+    assert "speciate runs proposals fs2" in stopped.err
