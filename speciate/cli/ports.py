@@ -12,7 +12,7 @@ def find_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listening(host: str, port: int, what: str, patience_s: float = 0.0) -> socket.socket:
+def listening(host: str, port: int, what: str, patience_s: float = 0.0, option: str = "--port") -> socket.socket:
     """Return a socket that listens on a port, or on a free one for port 0; wait for a port in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     deadline = time.monotonic() + patience_s
@@ -27,7 +27,7 @@ def listening(host: str, port: int, what: str, patience_s: float = 0.0) -> socke
             if time.monotonic() >= deadline:
                 raise ConflictError(
                     f"{what} cannot listen on {host}:{port}: {error.strerror}.",
-                    remedy="Choose another port with --port, or stop the process that uses it.",
+                    remedy=f"Choose another port with {option}, or stop the process that uses it.",
                 ) from None
         else:
             return listener

@@ -7,6 +7,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command, command_group, global_options
+from speciate.cli.ports import listening
 from speciate.domain.errors import ConfigurationError
 
 app = command_group()
@@ -48,5 +49,6 @@ def mcp_command(
     if http is None:
         server.run("stdio")
     else:
+        listening("127.0.0.1", http, "the MCP server", option="--http").close()
         output.print_note(f"Serving MCP at http://127.0.0.1:{http}/mcp. Ctrl-C stops.")
         server.run("streamable-http", host="127.0.0.1", port=http)

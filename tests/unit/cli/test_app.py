@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -66,6 +67,14 @@ def test_every_command_has_help_with_examples_and_json(path: tuple[str, ...], cl
     assert "Example" in outcome.out
     assert f"speciate {' '.join(path)}" in outcome.out
     assert "--json" in outcome.out or path in SILENT
+
+
+def test_a_busy_port_of_mcp_is_refused_with_the_option_that_names_another(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        outcome = cli("mcp", "--http", busy.getsockname()[1])
+    assert outcome.code == ExitCode.CONFLICT
+    assert "another port with --http" in " ".join(outcome.err.split())
+    assert "Serving" not in outcome.err
 
 
 def test_no_command_takes_a_token() -> None:
