@@ -202,7 +202,7 @@ class EvaluationWorker:
             detail = failure["detail"].strip() if raised is None else located(raised)
             report = 'report {"failure": "…"}' if raised is None else "raise CandidateFailedError"
             raise BrokenEvaluatorError(
-                f"the evaluator fails for {which} of {candidate.problem}: {detail}",
+                f"the evaluator fails for {which} of {candidate.problem}: {detail.removesuffix('.')}.",
                 remedy=f"Nothing was recorded for this one. Repair it, or {report} for a bad candidate.",
             ) from raised
 

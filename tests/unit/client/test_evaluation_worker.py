@@ -86,7 +86,7 @@ def _returns_nothing(_: object) -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (_raises, r"RuntimeError: boom \(.*test_evaluation_worker\.py:\d+\).* Nothing .* raise CandidateFailedError"),
+        (_raises, r"RuntimeError: boom \(.*test_evaluation_worker\.py:\d+\)\. Nothing .* raise CandidateFailedError"),
         (_returns_nothing, r"TypeError: _returns_nothing\(\) returned None, no rewards by objective"),
         (lambda _: Rewards(None), "returned None, no rewards"),  # type: ignore[arg-type]
         (lambda _: [1.0], r"returned \[1\.0\], no rewards"),
