@@ -163,6 +163,12 @@ def test_reached_targets_are_counted() -> None:
     assert shown == ["–", "1 target", "2 targets"]
 
 
+def test_evaluations_since_the_archive_improved_are_counted() -> None:
+    runs = ({"seeds": 1, "spent": {"evaluations": 9}, "since_improvement": count} for count in (1, 2, 8))
+    shown = [macro("since_improvement", run, "evaluation") for run in runs]
+    assert shown == ["1 <small>evaluation</small>", "2 <small>evaluations</small>", "none yet"]
+
+
 def test_numbers_and_durations_are_formatted() -> None:
     assert [number(v) for v in (None, 3.0, 9999.7, 12345, -0.25, 1e-9, float("nan"))] == [
         "–",
