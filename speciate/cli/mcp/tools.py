@@ -43,11 +43,7 @@ stand in them.
 """
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-_FINDERS: Final = {
-    "run": "list_runs names",
-    "problem": "list_problems names",
-    "candidate": "candidates and run_status number",
-}
+_FINDERS: Final = {"run": "list_runs names", "problem": "list_problems names", "candidate": "candidates lists"}
 _LISTED: Final = 50
 _UNLOCKS: Final = 20
 _OF_UNLOCKS: Final = {"problem", "target", "unlock", "number", "evaluations", "author", "model"}

@@ -108,7 +108,7 @@ def test_streamable_http_and_errors_that_help(url: str) -> None:
             assert policy.content[0].text.endswith("there is no policy 'nope'.")
             run = (await call(client, "start_run", problem=NAME, evaluations=5))["run"]
             number = await client.call_tool("result", {"run": run, "number": 999})
-            assert number.content[0].text.endswith("candidates and run_status number what there is.")
+            assert number.content[0].text.endswith("candidates lists what there is.")
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
