@@ -115,7 +115,8 @@ def missing_text(problem: Problem, member: Individual, *, all_states: bool = Tru
         shown = [each for each in lacking if each.name not in secret]
         texts = [*dict.fromkeys(f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in shown)]
         texts += [f"more {_NOT_SHOWN}"] if len(shown) < len(lacking) else []
-        missing = "; ".join(texts) or problem.targets[first].rule
+        unsure = problem.is_noisy and member.stopped_at is None
+        missing = "; ".join(texts) or ("certainty, by one standard error" if unsure else problem.targets[first].rule)
         lines.append(f"Misses: {_listed([f'{names[first]} (missing: {missing})', *(names[i] for i in unmet[1:])])}.")
     return " ".join(lines)
 
@@ -136,6 +137,8 @@ def used_text(problem: Problem, cpu_s: float) -> str:
 
 def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], list[int], list[int]]:
     met = problem.targets_met(member.rewards or (), stopped_at=member.stopped_at)
+    if problem.is_noisy:  # the mean does not decide, but the bound (``search.noise``)
+        met &= member.targets | member.refuted
     order = sorted(range(len(problem.targets)), key=lambda i: not problem.targets[i].unlock)
     reached = [i for i in order if met >> i & 1]
     return (

@@ -42,7 +42,8 @@ def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
 def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
-    size, samples = (1, 1) if _first_bill_due(context, progress) else batch_size(context, progress.evaluations)
+    single = context.waits_for_proposals or _first_bill_due(context, progress)
+    size, samples = (1, 1) if single else batch_size(context, progress.evaluations)
     answers = size if left is None else min(size, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
@@ -96,11 +97,13 @@ def proceed(
     opens: int = 0,
     ends: bool = False,
     queued: Sequence[DueConfirmation] = (),
+    failed: bool = False,
 ) -> None:
     """Continue a lane after a batch: first the pending confirmations, one candidate at a time, then the next batch.
 
     Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events. A seed
-    program ``opens`` that many lanes in place of its own; proposals from outside may open further ones meanwhile.
+    program ``opens`` that many lanes in place of its own; proposals from outside may open further ones meanwhile. After
+    those to a run without lanes a good program is evaluated again, unless that just ``failed``.
     """
     notice_plateau(change.progress, context)
     names = [target.name for target in context.problem.targets]
@@ -117,4 +120,6 @@ def proceed(
     elif ends:
         complete(change, context, "the unlock target is confirmed")
     else:
+        if context.repeats and context.proposer.is_external and not failed:
+            _add_generate(change, context, 0)
         continue_lanes(change, context, *(range(opens) or (lane,)))

@@ -259,7 +259,9 @@ def record_evaluations(
     if diagnosis is not None and progress.state is RunState.RUNNING:
         pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
-        proceed(change, context, lease.lane, pending, opens=opens_lanes * len(open_lanes(context, progress)))
+        opens = opens_lanes * len(open_lanes(context, progress))
+        failed = any(c.proposal.role is PolicyRole.REPEAT and c.evaluation.failure for c in batch.candidates)
+        proceed(change, context, lease.lane, pending, opens=opens, failed=failed)
         if not opens_lanes and not progress.state.ended:
             continue_lanes(change, context, *open_lanes(context, progress)[len(lanes) :])
 

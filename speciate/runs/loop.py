@@ -60,10 +60,13 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     # Select the parents of every prompt; where noise hides which program is best, evaluate one of them again instead.
     prompter = Prompter(context, work, strategy, population, hinted=has_hints(lease))
     selections, repeated, repeating = [], [], batch_rng(context, lease.ordinal, REPEATING)
+    undecided = population.unconfirmed if context.waits_for_proposals else 0
     for answers in answers_per_prompt(lease, context):
-        if context.repeats and (selection := again(strategy, population, repeating)) is not None:
+        if context.repeats and (selection := again(strategy, population, repeating, undecided)) is not None:
             repeated.append((selection, answers))
             continue
+        if context.waits_for_proposals:  # new programs come from outside
+            return work.end_lane(lease)
         selection = prompter.select(rng)
         population.polishing += answers * (selection.role is PolicyRole.POLISH)
         selections.append((selection, answers))

@@ -6,6 +6,7 @@ from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
+from speciate.domain.target import TargetSet
 from speciate.ports.work import RunContext, Standing, WorkStore
 from speciate.runs.progress import ALARM_WINDOW
 from speciate.search.strategy import EliteTable, Family
@@ -35,6 +36,10 @@ class StoredPopulation:
     @cached_property
     def standing(self) -> Standing:
         return self._store.standing(self._context.run_id)
+
+    @property
+    def unconfirmed(self) -> TargetSet:
+        return sum(1 << i for i, each in enumerate(self.problem.targets) if each.name not in self.standing.confirmed)
 
     @property
     def seed_number(self) -> int | None:

@@ -24,6 +24,7 @@ from speciate.domain.candidate import Failure, Individual
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
+from speciate.domain.target import TargetSet
 from speciate.search.archive import best_per_cell
 from speciate.search.cells import is_clocked, trade_offs
 from speciate.search.strategy import EliteTable, Placement, PopulationView, Selection, Strategy
@@ -158,8 +159,12 @@ def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], sid
     return tuple(bounds)
 
 
-def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) -> Selection | None:
+def again(
+    strategy: Strategy, view: PopulationView, rng: np.random.Generator, undecided: TargetSet = 0
+) -> Selection | None:
     """Return the elite to evaluate again, or None if a new program is worth more; ``rng`` draws three numbers.
+
+    An elite with few trials comes first if its mean meets one of the ``undecided`` targets, but its bound does not.
 
     The archive holds the bounds of ``revise``. Programs are compared under the declared weights. Without any, even ones
     and trade-offs take turns, since a specialist matters as much as the best on the whole.
@@ -168,6 +173,14 @@ def again(strategy: Strategy, view: PopulationView, rng: np.random.Generator) ->
         return None
     place, chance, kind = rng.random(3)
     island = int(place * strategy.islands)
+    for i in range(strategy.islands if undecided else 0):
+        living = strategy.living(view.elites(i))
+        for number, bound, error, trials in zip(
+            living.numbers, living.rewards, living.errors, living.evaluations, strict=True
+        ):
+            met, sure = (view.problem.targets_met(bounded(view.problem, bound, error, side)) for side in (1.0, 0.0))
+            if trials < SEED_TRIALS and met & ~sure & undecided:
+                return Selection(PolicyRole.REPEAT, i, (int(number),))
     table = strategy.living(view.elites(island))
     if chance >= _SHARE or not table.errors.any():
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -16,7 +17,8 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies import build_client
-from speciate.ports.work import Commit, Confirmation, Lease, RunContext
+from speciate.ports.work import Commit, Confirmation, Lease, ProposedBatch, RunContext
+from speciate.runs import ledger
 from speciate.runs.counters import keep_best
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
@@ -25,7 +27,7 @@ from speciate.storage.stores import Stores
 from tests.conformance.test_work_stores import MemoryHarness, PostgresHarness
 from tests.support.memory_run import MemoryRun
 from tests.support.memory_store import MemoryWorkStore
-from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 STRATEGIES = ("adaptive_evolution", "islands_map_elites", "mind_evolution", "sequential_revision", "best_of_n")
 
@@ -220,3 +222,42 @@ def test_after_a_refutation_bounds_decide_which_candidate_is_best(kind: str, see
     drain(WorkExecutor(harness.work, queue, NoisyToy(4.0), client_for), queue)
     assert len(expected) >= 8
     assert stored == expected
+
+
+def external_run(evaluator: NoisyToy, spec: RunSpec) -> tuple[MemoryRun, Callable[[str], None]]:
+    """Return a run that has evaluated its seed program, and a function that proposes a program and does the work."""
+    store, queue = MemoryWorkStore(), LocalQueue()
+    external = Policy(slug="external", kind="external")
+    context = RunContext(uuid4(), noisy_problem(), external, uuid4(), spec)
+    store.add(context)
+    executor = WorkExecutor(store, queue, evaluator, client_for)
+    queue.committed(store.start(context.run_id))
+    drain(executor, queue)
+
+    def propose(program: str) -> None:
+        batch = ProposedBatch((toy_rollout(),), toy_proposals(program))
+        record = partial(ledger.record_external_batch, context=context, batch=batch)
+        queue.committed(store.move(context.run_id, record))
+        drain(executor, queue)
+
+    return store.runs[context.run_id], propose
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_of_external_programs_repeats_them_within_its_budget(seed: int) -> None:
+    spec, sent = toy_spec(40, seed=seed), 0
+    run, propose = external_run(NoisyToy(2.0), spec)
+    while run.progress.evaluations_left(spec.budget):
+        sent += 1
+        propose(f"x = {5 + sent % 7 / 10}\ny = {sent % 9}.{sent}\n")
+    repeats = Counter(c.duplicate_of for c in run.candidates.values() if c.proposal.role is PolicyRole.REPEAT)
+    assert 4 <= repeats.total() <= 20, repeats
+    assert repeats.total() + sent + 1 == run.progress.evaluations == 40
+    assert (run.progress.state, run.progress.reserved_evaluations, run.progress.live) == (RunState.COMPLETED, 0, 0)
+    assert "half" in {target for target, _ in run.claims}
+
+
+def test_repetitions_that_the_evaluator_fails_do_not_spend_the_budget_of_external_programs() -> None:
+    run, propose = external_run(NoisyToy(2.0, breaking=range(5, 99), reason="invalid_rewards"), toy_spec(40))
+    propose("x = 5\ny = 1\n")
+    assert (run.candidates[4].targets, run.progress.evaluations) == (0, 5)

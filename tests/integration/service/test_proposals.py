@@ -21,7 +21,7 @@ from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
-from tests.support.runs import ToyEvaluator, toy_problem
+from tests.support.runs import SEED_PROGRAM, ToyEvaluator, toy_problem
 
 BEST = "x = 9\ny = 1\n"
 
@@ -521,3 +521,40 @@ def test_a_search_in_another_program_is_named(lab: Lab) -> None:
         "diff_search_not_found: It is in Program 2; the program to change is Program 1."
     )
     assert receipt["reason"].endswith("\nOr answer with the whole program in one code fence, as asked.")
+
+
+class _UnsteadySeed(ToyEvaluator):
+    """Adds -1, 0, 1, … to the rewards of the seed program in turn; other programs have no noise."""
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        found = super().evaluate(problem, programs, seeds=seeds)
+        turns = iter((-1.0, 0.0, 1.0) * len(programs))
+        return [
+            replace(each, rewards=tuple(x + next(turns) for x in each.rewards or ())) if text == SEED_PROGRAM else each
+            for text, each in zip(programs, found, strict=True)
+        ]
+
+
+def test_what_a_noisy_run_needs_to_confirm_a_target_is_measured_without_being_sent_again(lab: Lab) -> None:
+    lab.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": "noisy", "stochastic": True}))
+    run, evaluator = lab.start(20, policy="external", problem="noisy"), _UnsteadySeed()
+    lab.work(evaluator=evaluator)
+    propose(lab.api, run, {"program": "x = 8.5\ny = 1.5\n", "parents": [1]})
+    lab.work(1, evaluator=evaluator)
+    first = result(lab, run, 4)
+    assert (first["rewards"], first["targets"], first["best"]) == ({"x": 8.5, "y": 1.5}, ["half"], True)
+    assert "both (missing: certainty, by one standard error)" in first["summary"]
+    (asked,) = lab.api.post(f"/v1/runs/{run}:ask", {}).json()["items"]
+    assert "All targets are met" not in asked["user"]
+    lab.work(evaluator=evaluator)
+    assert result(lab, run, 4)["confirmed"] == ["both", "half"]
+    assert evaluator.evaluated.count("x = 8.5\ny = 1.5\n") == 3 + 1  # trials, and the confirmation
+    record = lab.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["spent"]["evaluations"]) == ("running", 6)
+    lab.work(evaluator=evaluator)
+    assert len(propose(lab.api, run, *({"program": f"x = {i}\ny = 9\n"} for i in range(14)))) == 14
+    lab.work(evaluator=evaluator)
+    record = lab.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["spent"]["evaluations"]) == ("completed", 20)
