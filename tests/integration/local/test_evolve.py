@@ -303,7 +303,7 @@ def test_external_evaluation_needs_a_service(data_dir: Path, task: Path) -> None
         process = command(data_dir, task, "./fast-sum", *options, verb=verb)
         _, notes = process.communicate(timeout=120)
         assert process.returncode == 4
-        assert "Start `speciate up` elsewhere, and `speciate evaluate --problem fast-sum -- " in notes
+        assert "`speciate up` elsewhere, and `speciate evaluate --problem fast-sum --capability linux -- " in notes
 
 
 def test_printed_commands_find_another_data_directory(data_dir: Path, task: Path) -> None:

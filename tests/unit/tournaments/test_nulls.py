@@ -25,7 +25,7 @@ SEEDS, RESAMPLINGS = 8, 400
 def _best() -> dict[str, np.ndarray[Any, Any]]:
     """Return the best scores at each mark by arm, shape (n_problems, n_seeds, n_marks), and the marks."""
     with ARENA.open() as file:
-        rows = list(csv.DictReader(file))
+        rows = [row for row in csv.DictReader(file) if row["part"] == "main"]
     names = [sorted({row[axis] for row in rows}, key=str) for axis in ("problem", "seed")]
     marks = sorted({int(row["mark"]) for row in rows})
     best = {row["arm"]: np.zeros((*map(len, names), len(marks))) for row in rows}
