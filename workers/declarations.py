@@ -69,5 +69,6 @@ def is_stuck(record: DeclarationRecord[Any], run: ActiveRun | CampaignProblem) -
 def describe_stuck(record: DeclarationRecord[Any], runs: Sequence[ActiveRun | CampaignProblem]) -> str | None:
     """Return how many runs are stuck, and why the first one is; None if none is."""
     if stuck := [run for run in runs if is_stuck(record, run)]:
-        return f"{len(stuck)} of its runs are paused, the first one for: {stuck[0].reason or 'no stated reason'}"
+        verb = "is" if len(stuck) == 1 else "are"
+        return f"{len(stuck)} of its runs {verb} paused, the first one for: {stuck[0].reason or 'no stated reason'}"
     return None

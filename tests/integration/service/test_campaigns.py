@@ -243,7 +243,7 @@ def test_campaign_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> Non
     by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
     fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "its answers repeat"})
     controller.run(fair.stores)
-    reason = "1 of its runs are paused, the first one for: its answers repeat"
+    reason = "1 of its runs is paused, the first one for: its answers repeat"
     assert (_get(fair)["state"], _get(fair)["reason"]) == ("running", reason)
     # The other runs spend their slices, then wait for grants, which wait for the outcome of the paused one.
     while (stuck := _get(fair))["state"] == "running" and stuck["spent"] < 61:
