@@ -1,4 +1,4 @@
-"""The REST API, one module per group of resources."""
+"""The REST API, one module per resource."""
 
 from typing import Final
 
@@ -16,6 +16,7 @@ from service.api import (
     run_results,
     runs,
     tournaments,
+    unlocks,
     webhooks,
 )
 
@@ -27,7 +28,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     run_results.router,
     proposals.results,
-    run_results.unlocks,
+    unlocks.router,
     monitoring.router,
     problems.router,
     problems.problem_sets,

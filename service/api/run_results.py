@@ -1,13 +1,13 @@
-"""Routes for results: of a run (events, candidates, archive, …), candidates and rollouts by id, and all unlocks."""
+"""Routes for the results of a run (events, candidates, archive, …), and for candidates and rollouts by id."""
 
-from typing import Annotated, Literal
-from uuid import UUID
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.api.schemas import CandidateDiff, CandidateId, Name, RolloutId, RunId
+from service.api.unlocks import StateFilter, state_of
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.diffs import unified_diff
 from service.responses import attached_json_lines, json_lines_response
@@ -34,13 +34,9 @@ from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"], route_class=StrictRoute)
 by_id = APIRouter(prefix="/v1", tags=["run results"], route_class=StrictRoute)
-unlocks = APIRouter(prefix="/v1/unlocks", tags=["unlocks"], route_class=StrictRoute)
 
 After = Annotated[int, Query(ge=0, lt=2**63, description="Sequence number of the last event to skip.")]
 LastEventId = Annotated[str | None, Header(description="`id` of the last event received. Overrides `after`.")]
-StateFilter = Annotated[
-    ClaimState | Literal["any"], Query(description="State of the claims. Only confirmed claims count as reached.")
-]
 
 
 @router.get(
@@ -167,7 +163,7 @@ def list_run_unlocks(
 ) -> Page[UnlockRecord]:
     """List the targets that the run reached, cheapest first."""
     stores.runs.get(run_id)
-    return stores.unlocks.list(run_id=run_id, state=_state_of(state), limit=limit, cursor=cursor)
+    return stores.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
 
 
 @router.get("/export", response_class=StreamingResponse, responses=json_lines_response("A candidate per line."))
@@ -220,32 +216,3 @@ def get_candidate_lineage(candidate_id: CandidateId, stores: StoresDep, limit: L
 def get_rollout(rollout_id: RolloutId, stores: StoresDep) -> RolloutDetail:
     """Return a rollout with its prompt and completion."""
     return stores.queries.rollout(rollout_id)
-
-
-@unlocks.get("")
-def list_unlocks(
-    stores: StoresDep,
-    run: Annotated[UUID | None, Query(description="Limit to a run.")] = None,
-    problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
-    policy: Annotated[Name | None, Query(description="Limit to a policy version.")] = None,
-    strategy: Annotated[str | None, Query(max_length=80, description="Limit to a strategy.")] = None,
-    first: Annotated[
-        bool, Query(description="Only the first confirmed claim per problem, target, policy (versions) and strategy.")
-    ] = False,
-    unlocks_only: Annotated[bool, Query(description="Omit targets that do not unlock.")] = False,
-    state: StateFilter = ClaimState.CONFIRMED,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> Page[UnlockRecord]:
-    """List reached targets, not only unlocks (`unlocks_only`): newest run first, cheapest first within a run."""
-    return stores.unlocks.list(
-        run_id=None if run is None else stores.runs.get(run).id,
-        problem_id=None if problem is None else stores.catalog.problem(problem).id,
-        policy_id=None if policy is None else stores.catalog.policy(policy).id,
-        strategy=strategy, first_only=first, unlocks_only=unlocks_only, state=_state_of(state), limit=limit,
-        cursor=cursor,
-    )  # fmt: skip
-
-
-def _state_of(state: StateFilter) -> ClaimState | None:
-    return state if isinstance(state, ClaimState) else None
