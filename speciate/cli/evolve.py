@@ -118,7 +118,7 @@ def evolve_command(
     limits = drop_none(evaluations=evaluations) | options.pop("budget", {})
     confirm_budget(limits, yes=yes)
     from speciate.cli.runs.tracking import load_tracker
-    from speciate.cli.runs.watch import watch_own
+    from speciate.cli.runs.watch import watch_started
     from speciate.evolution.task import Task, evolving
     from speciate.settings import load_settings
 
@@ -164,7 +164,7 @@ def evolve_command(
                 output.print_json(evolution.run.record)
             else:
                 _introduce(evolution, dashboard=dashboard, at_random=not (model or agent or policy))
-            code = watch_own(evolution.client, evolution.run, out, write=not no_out, tracker=tracker)
+            code = watch_started(evolution.client, evolution.run, out, write=not no_out, tracker=tracker)
             if not (no_out or (output.wants_json() and out is None)):
                 _write_front(evolution, out, program if evaluator is not None else None)
     except KeyboardInterrupt:

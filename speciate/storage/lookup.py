@@ -45,8 +45,8 @@ def not_found(
     return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=remedy)
 
 
-def found(row: T | None, what: str) -> T:
-    """Return what a query found; ``NotFoundError`` if that is nothing."""
+def require_row(row: T | None, what: str) -> T:
+    """Return the row of a query, or raise ``NotFoundError`` if there is none."""
     if row is None:
         raise NotFoundError(f"there is no {what}.")
     return row

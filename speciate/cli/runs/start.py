@@ -147,9 +147,9 @@ def run_command(
         output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
     _print_notes(run)
     if watch:
-        from speciate.cli.runs.watch import watch_own
+        from speciate.cli.runs.watch import watch_started
 
-        raise typer.Exit(watch_own(service, run, out, write=not no_out, tracker=tracker))
+        raise typer.Exit(watch_started(service, run, out, write=not no_out, tracker=tracker))
 
 
 def complete_learning(options: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def watch_run(
             return ExitCode.FAILED
 
 
-def watch_own(
+def watch_started(
     service: Client, run: RunHandle, out: Path | None, *, write: bool, tracker: Tracker | None = None
 ) -> ExitCode:
     """Watch a run that this command started; with ``--json`` the last line is the run as it ended."""

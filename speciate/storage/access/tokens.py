@@ -21,7 +21,7 @@ from speciate.schema.base import Page
 from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
 from speciate.storage.database import Store, with_retries, writing_once
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.tables.access import projects, sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)
@@ -114,7 +114,7 @@ class TokenStore(Store):
             revoked_at = sa.func.coalesce(tokens.c.revoked_at, _NOW)
             connection.execute(sa.update(tokens).where(mine).values(revoked_at=revoked_at))
             row = connection.execute(_SELECT.where(mine)).one_or_none()
-        return _record(found(row, f"token {token_id}"))
+        return _record(require_row(row, f"token {token_id}"))
 
     def bearer(self, token: str) -> Bearer | None:
         """Return the identity of a token, or None if it is unknown, expired or revoked."""

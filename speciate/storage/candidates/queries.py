@@ -18,7 +18,7 @@ from speciate.storage.candidates.arrays import ArrayReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
 from speciate.storage.candidates.rows import columns_of, frozen
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.runs.context import ScoringSchema, load_scoring_schema
 from speciate.storage.statements import Statements
 
@@ -143,7 +143,7 @@ class CandidateQueries(Store):
         return answers
 
     def _detail(self, statement: sa.TextClause, keys: Mapping[str, Any], what: str) -> CandidateDetail:
-        row = found(self._row(statement, keys), what)
+        row = require_row(self._row(statement, keys), what)
         return CandidateDetail(**_values(self._scoring(row.run_id), row))
 
     @with_retries

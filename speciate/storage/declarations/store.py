@@ -17,7 +17,7 @@ from speciate.schema.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
-from speciate.storage.lookup import found, named, not_found, require_page_name
+from speciate.storage.lookup import named, not_found, require_page_name, require_row
 from speciate.storage.statements import Statements
 from speciate.storage.tables.access import idempotency_keys
 from speciate.storage.webhooks.queue import enqueue
@@ -172,7 +172,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     def _lock(self, connection: sa.Connection, declared_id: UUID) -> sa.Row[Any]:
         query = sa.select(self._table).where(self._table.c.id == declared_id).with_for_update()
-        return found(connection.execute(query).one_or_none(), f"{self.kind} {declared_id}")
+        return require_row(connection.execute(query).one_or_none(), f"{self.kind} {declared_id}")
 
     def _set_state(
         self, connection: sa.Connection, declared_id: UUID, state: DeclarationState, reason: str | None

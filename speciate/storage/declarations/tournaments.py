@@ -17,7 +17,7 @@ from speciate.storage.database import with_retries
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.declarations.summaries import RunSummaries
-from speciate.storage.lookup import found, read_stored
+from speciate.storage.lookup import read_stored, require_row
 from speciate.storage.statements import Statements
 from speciate.storage.tables.declarations import tournaments
 
@@ -74,7 +74,7 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
         """
         with self._engine.begin() as connection:
             locked = self._lock(connection, tournament_id)
-            row = found(self._read(connection, tournament_id), f"tournament {tournament_id}")
+            row = require_row(self._read(connection, tournament_id), f"tournament {tournament_id}")
             record = self._record(connection, row)
             decided = record.state is DeclarationState.COMPLETED and record.reason
             if record.state is DeclarationState.CANCELLED or decided:

@@ -21,7 +21,7 @@ from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.schema.policies import EnsembleMember, Ensembles
 from speciate.schema.runs import RankedCandidate
-from speciate.storage.lookup import found, read_stored
+from speciate.storage.lookup import read_stored, require_row
 from speciate.storage.statements import Statements
 
 SQL = Statements(__file__)
@@ -66,7 +66,7 @@ class ScoringSchema:
 
 def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchema:
     """Return the objectives and targets of a run; raises as ``load_context`` does."""
-    row = found(connection.execute(SQL.scoring, {"id": run_id}).one_or_none(), f"run {run_id}")
+    row = require_row(connection.execute(SQL.scoring, {"id": run_id}).one_or_none(), f"run {run_id}")
     space = RewardSpace(tuple(read_stored(Objective, objective) for objective in row.objectives))
     targets = tuple(read_stored(Target, target) for target in row.targets)
     return ScoringSchema(Ranking(space, targets, space.weight_vector(row.weights)))
@@ -74,7 +74,7 @@ def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchem
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
     """Return the immutable parts of a run; raises ``NotFoundError`` for an unknown one."""
-    row = found(connection.execute(SQL.context, {"id": run_id}).one_or_none(), f"run {run_id}")
+    row = require_row(connection.execute(SQL.context, {"id": run_id}).one_or_none(), f"run {run_id}")
     return RunContext(
         run_id=run_id,
         project_id=row.project_id,

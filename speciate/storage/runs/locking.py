@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from speciate.domain.run import RunState
 from speciate.ports.work import Lease
 from speciate.runs.progress import RunChange, RunProgress
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.statements import Statements
 
 _DOCUMENTS: Final = (
@@ -59,7 +59,7 @@ def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedRun:
         NotFoundError: No such run exists.
     """
     row = connection.execute(SQL.lock, {"run_id": run_id}).mappings().one_or_none()
-    return _loaded(run_id, found(row, f"run {run_id}"))
+    return _loaded(run_id, require_row(row, f"run {run_id}"))
 
 
 def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedRun, tuple[int, int]] | None:
@@ -72,7 +72,7 @@ def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedRun, tup
         NotFoundError: No such run exists.
     """
     keys = {"run_id": lease.run_id, "id": lease.work_id, "token": lease.token}
-    row = found(connection.execute(SQL.finish, keys).mappings().one_or_none(), f"run {lease.run_id}")
+    row = require_row(connection.execute(SQL.finish, keys).mappings().one_or_none(), f"run {lease.run_id}")
     if row["unit_evaluations"] is None:
         return None
     return _loaded(lease.run_id, row), (row["unit_evaluations"], row["unit_tokens"])

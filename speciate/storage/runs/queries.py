@@ -16,7 +16,7 @@ from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.candidates.queries import CandidateQueries
 from speciate.storage.database import reading, with_retries
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
 from speciate.storage.statements import Statements
@@ -65,7 +65,7 @@ class RunQueries(CandidateQueries):
 
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion; raises ``NotFoundError`` for an unknown one."""
-        row = found(self._row(SQL.rollout, {"id": rollout_id}), f"rollout {rollout_id}")
+        row = require_row(self._row(SQL.rollout, {"id": rollout_id}), f"rollout {rollout_id}")
         return RolloutDetail.model_validate(row._asdict())
 
     def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:

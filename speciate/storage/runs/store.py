@@ -24,7 +24,7 @@ from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
 from speciate.storage.database import ScopedStore, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.references import require_undeclared
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
 from speciate.storage.runs.locking import LockedRun, lock_progress
@@ -227,7 +227,7 @@ class PostgresRunStore(ScopedStore):
 
     def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
         """Lock the run's progress row (always the first lock) and increment its revision."""
-        touched = found(connection.execute(SQL.touch, {"id": run_id}).one_or_none(), f"run {run_id}")
+        touched = require_row(connection.execute(SQL.touch, {"id": run_id}).one_or_none(), f"run {run_id}")
         if self.require is not None:
             self.require(touched.revision - 1, RunState(touched.state))
         return touched

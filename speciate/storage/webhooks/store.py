@@ -17,7 +17,7 @@ from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import with_new_id, with_retries
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.tables.webhooks import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
@@ -48,7 +48,7 @@ class WebhookStore(DeliveryQueue):
         return NewWebhook.model_validate({**row._asdict(), "secret": secret})
 
     def get(self, webhook_id: UUID) -> WebhookRecord:
-        row = found(self._row(sa.select(webhooks).where(self._mine(webhook_id))), f"webhook {webhook_id}")
+        row = require_row(self._row(sa.select(webhooks).where(self._mine(webhook_id))), f"webhook {webhook_id}")
         return WebhookRecord.model_validate(row._asdict())
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
@@ -74,7 +74,7 @@ class WebhookStore(DeliveryQueue):
         with self._engine.begin() as connection:
             # Locked, so that it is not removed before the delivery refers to it.
             locked = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
-            found(connection.execute(locked).one_or_none(), f"webhook {webhook_id}")
+            require_row(connection.execute(locked).one_or_none(), f"webhook {webhook_id}")
             connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
             return _delivery(connection.execute(query).one())

@@ -17,7 +17,7 @@ from speciate.runs.engines import MAX_ATTEMPTS, ends_of
 from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.database import ScopedStore, with_new_id, with_retries
-from speciate.storage.lookup import found
+from speciate.storage.lookup import require_row
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_change
@@ -102,7 +102,7 @@ class EngineSessions(ScopedStore):
     def context(self, session_id: UUID) -> RunContext:
         """Return the run of a session; raises ``NotFoundError``."""
         run_id = self._value(SQL.run_of, {"id": session_id, "project": self._home})
-        return self.work.context(found(run_id, f"engine session {session_id}"))
+        return self.work.context(require_row(run_id, f"engine session {session_id}"))
 
     def require_open(self, session_id: UUID) -> None:
         """Raise ``ConflictError`` if a session has ended or another runner has taken its run."""
