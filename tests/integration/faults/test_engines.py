@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -72,8 +73,20 @@ def begin(service: Service, policy: Policy, engine: str, evaluations: int = BUDG
 
 def start(service: Service, data_dir: Path, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "speciate.cli", "engines", "run", "--data-dir", str(data_dir), *arguments]
-    environment = {**os.environ, "SPECIATE_URL": service.stack.url}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "SPECIATE_URL": service.stack.url, "PYTHONFAULTHANDLER": "1"}
+    with (data_dir / "runner.stderr").open("ab") as errors:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
+
+
+def end(runner: subprocess.Popen[bytes], data_dir: Path) -> None:
+    """Stop a runner, which may wait for one response first; if it stays, fail with the stacks of its threads."""
+    runner.terminate()
+    try:
+        runner.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        runner.send_signal(signal.SIGABRT)
+        runner.communicate()
+        pytest.fail((data_dir / "runner.stderr").read_text()[-8000:])
 
 
 def play(service: Service, tmp_path: Path, run_id: UUID, source: str, *arguments: str) -> tuple[RunRecord, str]:
@@ -118,8 +131,7 @@ def test_an_engine_that_is_killed_goes_on_and_nothing_counts_twice(service: Serv
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             # A runner that is stopped gives the run back at once, which counts as no attempt.
-            runner.terminate()
-            runner.communicate(timeout=30)
+            end(runner, tmp_path)
             kills += 1
     assert kills > 1
     service.check_complete(run_id, 60)
