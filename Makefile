@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce causes overtraining real-model noise arena peers door chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test caches test-system test-vllm check bench power topology reproduce causes overtraining real-model noise arena peers door chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -44,8 +44,13 @@ up: $(CLIENT) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
-test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 10 minutes; test-system goes on from outside
+test: $(TRAIN) $(CLIENT) ## Run all checks and the tests, about 10 minutes; test-system goes on from outside
+	@$(MAKE) --no-print-directory -j 2 check caches
 	@$(PYTEST) -n 5 -m 'not system and not fault'
+
+# Each of the test workers imports all tests: without these caches, each compiles them, too.
+caches:
+	@$(PYTEST) --collect-only >/dev/null || true
 
 # Few workers kill processes, because a crowd would disturb them.
 test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 9 minutes
