@@ -167,6 +167,7 @@ def simulated(
     run, ended, bests = store.runs[context.run_id], list[tuple[int, float]](), list[int]()
     while (unit := clock.pop()) is not None:
         before = set(run.candidates)
+        run.progress.seconds = clock.now
         executor.execute(unit)
         ended += [(number, clock.now) for number in run.candidates.keys() - before]
         if (best := run.progress.best_number) is not None and bests[-1:] != [best]:

@@ -16,6 +16,10 @@ from speciate.search.strategies import build_strategy
 
 EXTERNAL_LANE: Final = -1
 """Lane of proposals from outside: its batches are confirmed and have no successor."""
+_SLOW_S: Final = 2.0
+"""Seconds per evaluation from which a run is slow."""
+_SLOW_LANES: Final = 4
+"""Lanes of a slow run: with few evaluations, more of them find less (``docs/evidence/arena.md``)."""
 
 
 def add_evaluate(
@@ -56,11 +60,18 @@ def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     progress.reserved_evaluations += answers
 
 
-def open_lanes(context: RunContext, progress: RunProgress) -> range:
-    """Return the lanes that a run has now: the strategy may begin with few."""
-    if _first_bill_due(context, progress):
-        return range(1)
-    return range(min(context.spec.lanes, _in_flight(context, progress.evaluations)))
+def open_lanes(progress: RunProgress, context: RunContext) -> range:
+    """Open the lanes that a run now needs besides those that it has, and return them.
+
+    A strategy may begin with few. A run that is slow with them, by its model or its evaluator, opens some more.
+    """
+    needed = _in_flight(context, progress.evaluations)
+    if progress.seconds > _SLOW_S * (progress.evaluations + 1):
+        needed = max(needed, _SLOW_LANES)
+    needed = 1 if _first_bill_due(context, progress) else min(context.spec.lanes, needed)
+    opened = range(progress.lanes, max(progress.lanes, needed))
+    progress.lanes = opened.stop
+    return opened
 
 
 def _first_bill_due(context: RunContext, progress: RunProgress) -> bool:

@@ -85,6 +85,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
     Seed programs are spread over the islands, from which the strategy lets them migrate.
     """
     progress = change.progress
+    progress.lanes = 0
     left = progress.evaluations_left(context.spec.budget)
     # Hints and proposals from outside also take batch ordinals, so these do not tell whether a seed is scored.
     seeds = () if progress.evaluated else context.seed_programs[:left]
@@ -101,7 +102,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
         progress.batches = max(progress.batches, 1)
         progress.reserved_evaluations += len(proposals)
     else:
-        continue_lanes(change, context, *open_lanes(context, progress))
+        continue_lanes(change, context, *open_lanes(progress, context))
 
 
 def record_proposals(
@@ -109,7 +110,6 @@ def record_proposals(
 ) -> None:
     """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
     progress, (evaluations, tokens) = change.progress, reserved
-    lanes = open_lanes(context, progress)
     progress.live -= 1
     settle(progress, context, tokens, batch.rollouts)
     proposals = _numbered_trials(progress, batch.proposals[:evaluations])
@@ -126,8 +126,8 @@ def record_proposals(
         learns = context.spec.learning is not None
         more = {"groups": groups_of(batch.rollouts), "step": batch.step} if learns else None
         add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
-    opened = open_lanes(context, progress)[len(lanes) :]  # by the first bill
-    continue_lanes(change, context, *(() if proposals else (lease.lane,)), *opened)
+    # The first bill opens lanes.
+    continue_lanes(change, context, *(() if proposals else (lease.lane,)), *open_lanes(progress, context))
 
 
 def _charge_rollouts(progress: RunProgress, context: RunContext, rollouts: Sequence[Rollout]) -> None:
@@ -220,7 +220,6 @@ def record_evaluations(
     progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    lanes = open_lanes(context, progress)
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     winners &= {candidate.number for candidate in batch.candidates}
@@ -259,11 +258,11 @@ def record_evaluations(
     if diagnosis is not None and progress.state is RunState.RUNNING:
         pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
-        opens = opens_lanes * len(open_lanes(context, progress))
+        opens = len(open_lanes(progress, context)) if opens_lanes else 0
         failed = any(c.proposal.role is PolicyRole.REPEAT and c.evaluation.failure for c in batch.candidates)
         proceed(change, context, lease.lane, pending, opens=opens, failed=failed)
         if not opens_lanes and not progress.state.ended:
-            continue_lanes(change, context, *open_lanes(context, progress)[len(lanes) :])
+            continue_lanes(change, context, *open_lanes(progress, context))
 
 
 def _record_revision(change: RunChange, context: RunContext, revision: Revision) -> None:
@@ -399,7 +398,8 @@ def grant_budget(change: RunChange, context: RunContext, granted: int) -> None:
     _grant(change, granted)
     if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
-        continue_lanes(change, context, *open_lanes(context, progress))
+        progress.lanes = 0
+        continue_lanes(change, context, *open_lanes(progress, context))
 
 
 def _grant(change: RunChange, granted: int) -> None:

@@ -40,6 +40,7 @@ class RunProgress(RunCounters):
     numbers: int = 0  # candidate numbers assigned
     batches: int = 0  # batch ordinals assigned
     live: int = 0  # work units that are ready, leased or parked
+    lanes: int = 0  # lanes opened since the run last began
     failures: dict[str, int] = Field(default_factory=dict)  # failed candidates by kind
     reasons: dict[str, int] = Field(default_factory=dict)  # failed candidates by reason
     # Number of the best feasible candidate by ``Ranking.merit``, or None before the first.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FIRST_REVISION: Final = "0207"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
-NEWEST_REVISION: Final = "0209"
+NEWEST_REVISION: Final = "0210"
 """Schema that the statements of ``speciate.storage`` expect."""
 
 _LOCK = 0x5EC1A7E

@@ -111,6 +111,7 @@ _DIGESTS = {
     "0207_initial_schema.py": "e4ee8ed1115dcd91",
     "0208_engine_requests.py": "0ff2cb2a2fb6f79a",
     "0209_reported_costs.py": "fa0a32a8da2db25b",
+    "0210_opened_lanes.py": "357f1dd263769e52",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
