@@ -349,7 +349,7 @@ def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp
     from speciate.training.tasks.programs import ProgramsTask
     from speciate.training.trainer import VectorTrainer
 
-    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "flat", "--steps", "2", *SMALL]
+    arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--out", "flat", "--steps", "2", *SMALL]
     problems, compute_loss = ProgramsTask.problems, VectorTrainer._compute_loss
 
     def stop(self, model, inputs):
@@ -358,12 +358,14 @@ def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp
         return compute_loss(self, model, inputs)
 
     monkeypatch.setattr(ProgramsTask, "problems", lambda self, split, count, start=0: problems(self, split, 12))
+    monkeypatch.setattr(ProgramsTask, "answers", 1)
     monkeypatch.setattr(ProgramsTask, "score", lambda _, batch: [[(0.0,) * 8 for _ in texts] for _, texts in batch])
     with monkeypatch.context() as patch:
         patch.setattr(VectorTrainer, "_compute_loss", stop)
         cut = train(*arguments, cwd=tmp_path, check=False)
     assert cut.exit_code == 130
     assert "12 problems; 2 updates of 64 rollouts, each of at most 6 tokens" in cut.stderr
+    assert "task programs has one answer per rollout: vpo trains no sets" in cut.stderr
     assert "interrupted after step 1. Repeat the command with --resume." in cut.stderr
     done = train(*arguments, "--resume", cwd=tmp_path)
     assert "2/2" in done.stderr
