@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import socket
@@ -248,11 +249,34 @@ def test_one_service_builds_the_image_of_all() -> None:
     assert [name for name in OURS if "build" in SERVICES[name]] == ["migrate"]
 
 
-def test_upgrade_replaces_every_process() -> None:
-    script = (ROOT / "deploy" / "upgrade.sh").read_text()
-    replaced = {name for line in re.findall(r"^compose up .*$", script, flags=re.MULTILINE) for name in line.split()}
-    assert {name for name in OURS if SERVICES[name]["restart"] != "no"} <= replaced
-    assert subprocess.run(["sh", "-n", ROOT / "deploy" / "upgrade.sh"]).returncode == 0
+_DOCKER = r"""#!/bin/sh
+printf '%s\t' "$@" >> "$CALLS"; echo >> "$CALLS"
+case "$*" in
+    *" ps -q evaluate") seq 3 ;;
+    *" ps -q learn") seq "$LEARN" ;;
+    *" ps -q "*) seq 2 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("learn", [0, 1])
+def test_upgrade_replaces_every_process_and_keeps_the_scale(tmp_path: Path, learn: int) -> None:
+    # Stands in for an engine: says how many containers run, and writes down what it is asked.
+    for name, text in {"docker": _DOCKER, "sleep": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls"), "LEARN": str(learn)}
+    subprocess.run([ROOT / "deploy" / "upgrade.sh", "-f", "our files/compose.yml"], env=environment, check=True)
+    calls = [line.split("\t")[:-1] for line in (tmp_path / "calls").read_text().splitlines()]
+    calls = [call for call in calls if call[0] == "compose"]
+    assert all(call[:3] == ["compose", "-f", "our files/compose.yml"] for call in calls)
+    (built,) = [call[call.index("build") + 1 :] for call in calls if "build" in call]
+    assert built == ["migrate", *["learn"] * learn]
+    replaced = [word for call in calls if "up" in call for word in call[call.index("up") :]]
+    ours = {name for name in OURS if SERVICES[name]["restart"] != "no"}
+    assert ours | {*["learn"] * learn} == {name for name in [*ours, "learn"] if name in replaced}
+    assert {"evaluate=3", "control=2", *["learn=1"] * learn} <= {*replaced}
+    assert learn or "learn=0" not in replaced
 
 
 def test_image_contains_what_processes_need() -> None:
