@@ -105,7 +105,7 @@ def convert(
     objectives = rewards_of(draft, directions, seed, targets)
     # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.
     counted = {o.name for o in objectives if o.role is not ObjectiveRole.RECORD or o.name == MEAN}
-    noise = {name: spread for name, spread in noise.items() if name in counted}
+    noise = {name: deviation for name, deviation in noise.items() if name in counted}
     rewards = DraftRewards(objectives, seed, noise, _targets(targets, objectives))
     if noise:
         remarks.append(f"evaluations differ in {', '.join(sorted(noise))}: a target counts after three confirmations")
@@ -116,6 +116,8 @@ def convert(
         )
     files = draft.texts(rewards)
     problem = problem_of(files)
+    if not targets and len(problem.space.selected) > 1:
+        remarks.append(f"the target, as none is named: {problem.targets[0].rule}")
     met = problem.targets_met([seed[name] for name in problem.space.names])
     remarks += [f"the seed program already meets {t.rule}" for i, t in enumerate(problem.targets) if met >> i & 1]
     return Converted(problem, files, dict(seed), artifacts, tuple(remarks), draft.left_out)

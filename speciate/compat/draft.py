@@ -9,7 +9,7 @@ from typing import Any, Final
 from speciate.compat.folder import ADAPTER, SCRIPT
 from speciate.compat.naming import LANGUAGES, Packages
 from speciate.domain.numbers import short_number
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import Target
 from speciate.problems.loader import FILE_NAME, parse_problem
@@ -42,9 +42,9 @@ class DraftRewards:
     seed: Mapping[str, float] = field(default_factory=dict)
     """Rewards of the initial program by name; empty for a trial."""
     noise: Mapping[str, float] = field(default_factory=dict)
-    """Spread of those that differ between evaluations; the default target must exceed it."""
+    """Standard deviation of those that differ between evaluations."""
     targets: Sequence[Target] = ()
-    """By default one, a better value of the first objective."""
+    """By default one: some objective better than the initial program's, and none worse."""
 
     @property
     def worst(self) -> dict[str, float]:
@@ -68,13 +68,22 @@ class DraftRewards:
 
     @property
     def better(self) -> str:
-        """Rule that the first reward, or the mean that counts, is better by more than rounding and chance."""
-        first = next(o for o in self.objectives if not self.weights or o.name == MEAN)
-        value = self.seed.get(first.name, 0.0)
-        margin = _NOISE_MARGIN * self.noise.get(first.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
-        sign, limit = (">", value + margin) if first.direction is Direction.MAXIMIZE else ("<", value - margin)
-        bound = [f" and {o.name} >= 1" for o in self.objectives if o.role is ObjectiveRole.CONSTRAINT]
-        return f"{first.name} {sign} {short_number(limit, _RULE_DIGITS)}{''.join(bound)}"
+        """Rule that some objective, or the mean that counts, is better than the initial program's, and none worse."""
+        selected = [o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE]
+        counted = [o for o in self.objectives if o.name == MEAN] or selected
+        rules = [" or ".join(self._rule(o, gain=True) for o in counted)]
+        if len(counted) > 1:
+            rules = [*(self._rule(o, gain=False) for o in counted), f"({rules[0]})"]
+        bound = [f"{o.name} >= 1" for o in self.objectives if o.role is ObjectiveRole.CONSTRAINT]
+        return " and ".join((*rules, *bound))
+
+    def _rule(self, objective: Objective, *, gain: bool) -> str:
+        """Rule that a reward is better than the initial one, or no worse, by more than rounding and chance."""
+        value, noise = self.seed.get(objective.name, 0.0), self.noise.get(objective.name, 0.0)
+        rounding = _ROUNDING * abs(value) or _ROUNDING_AT_0
+        margin = rounding + _NOISE_MARGIN * noise if gain else -(rounding + _NOISE_LEEWAY * noise)
+        sign, limit = (">", value + margin) if objective.maximized else ("<", value - margin)
+        return f"{objective.name} {sign}{'' if gain else '='} {short_number(limit, _RULE_DIGITS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +159,11 @@ def contained(name: str) -> str:
     return (_CONTAINED / name).read_text(encoding="utf-8")
 
 
-_NOISE_MARGIN: Final = 2.0
-"""In spreads of the initial program's evaluations."""
+_NOISE_MARGIN: Final = 0.5
+"""In standard deviations of the initial program's two or three evaluations: less than the standard error of their mean,
+by which no mean lies below the largest possible score, so that the target is in reach. Confirmations exclude luck."""
+_NOISE_LEEWAY: Final = 2.0
+"""Likewise, by which an objective may be worse: each confirmation is one evaluation, and an equal program must pass."""
 _ROUNDING: Final = 1e-6
 """Relative difference that is no success: sums in another order differ, too."""
 _ROUNDING_AT_0: Final = 1e-9
@@ -166,7 +178,8 @@ COMMENTS: Final = {
     " range: estimated scale.",
     "weights": "No metric has a declared direction. OpenEvolve maximizes the mean of all, and so do these weights:"
     " each is the\nwidth of its metric's range. Declare directions with --maximize and --minimize instead.",
-    "targets": "Define success here. By default: better than the initial program by more than rounding and chance.",
+    "targets": "Define success here. By default: better than the initial program, and in no objective worse,"
+    " by more than rounding and chance.",
     "language": "The evaluator builds and runs programs itself, if the worker has the tools.",
     "limits": "For one evaluation.",
 }

@@ -27,9 +27,9 @@ def measure(
 ) -> tuple[Draft, Mapping[str, float], Mapping[str, float], Mapping[str, str]]:
     """Score the initial program three times, twice or once: a fast one more often.
 
-    Returns the directory with what that has shown, the metrics by name (means of those that differ), the spread of each
-    that differs between evaluations, and the artifacts of the first one by label. ``anyway`` accepts a program without
-    a positive score.
+    Returns the directory with what that has shown, the metrics by name (means of those that differ), the standard
+    deviation of each that differs between evaluations, and the artifacts of the first one by label. ``anyway`` accepts
+    a program without a positive score.
     """
     trial = draft.trial()
     if not trial.seed_program.strip():

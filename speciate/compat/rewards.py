@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import stdev
 from typing import Final
 
 from speciate.compat.draft import MEAN, Draft, Objectives
@@ -91,11 +92,10 @@ def after_trial(draft: Draft, artifacts: Mapping[str, str]) -> Draft:
 
 
 def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the spread of every metric that differs between evaluations of one program, by name."""
+    """Return the standard deviation of every metric that differs between evaluations of one program, by name."""
     names = dict.fromkeys(name for trial in measured for name in trial)
     values = {name: [trial[name] for trial in measured if name in trial] for name in names}
-    spread = {name: max(each) - min(each) for name, each in values.items()}
-    return {name: width for name, width in spread.items() if width > 0}
+    return {name: stdev(each) for name, each in values.items() if len({*each}) > 1}
 
 
 def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:

@@ -185,7 +185,7 @@ def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_pa
     assert problem.confirmations == 3
     assert "evaluations differ in combined_score: a target counts after three" in outcome.out
     level = float(problem.targets[0].rule.partition(">")[2])
-    assert level > 1.0 + 1e-6
+    assert 1.0 + 1e-6 < level < 1.066, "in reach"
 
 
 @pytest.mark.parametrize("place", ["Path(__file__).parent", "Path()", "Path(path).parent"])

@@ -228,6 +228,8 @@ def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
     folder = made(tmp_path / "p", {"initial.py": PROGRAM, "judge.py": noisy})
     paths = (folder / "initial.py", folder / "judge.py")
     assert not inline(*paths, maximize=["b"]).problem.stochastic  # a record decides nothing
+    several = inline(*paths, maximize=["b", "score"])
+    assert f"the target, as none is named: {several.problem.targets[0].rule}" in several.notes
     inline = partial(inline, maximize=["score"])
     first, second = inline(*paths).problem, inline(*paths).problem
     assert first.stochastic

@@ -8,12 +8,13 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from speciate.compat import Choice, naming, read_directory
 from speciate.compat.draft import DraftRewards, problem_of
-from speciate.compat.rewards import after_trial, directions_of, rewards_of
+from speciate.compat.rewards import after_trial, directions_of, noise_of, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction
 from speciate.domain.target import Target
@@ -289,6 +290,27 @@ def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path:
     # Rounding is no improvement: 1e-6 of the initial value is not.
     assert problem.targets[0].rule == "loss < 9.99999e+307 and correct >= 1"
     assert problem.space.records == ["combined_score", "runs"]
+
+
+@pytest.mark.parametrize("values", [(0.8, 1.0, 1.0), (0.5, 1.0), (0.99, 0.98, 1.0)])
+def test_a_noisy_score_has_a_target_in_reach(line: Path, values: tuple[float, ...]) -> None:
+    noise = noise_of([{"combined_score": value} for value in values])
+    seed = {"combined_score": fmean(values)}
+    rewards = DraftRewards(rewards_of(read_openevolve(line), {}, seed), seed, noise)
+    assert fmean(values) < float(rewards.better.partition(">")[2]) < 1.0
+
+
+def test_of_several_objectives_none_may_be_worse_than_the_seeds_and_one_must_be_better(tmp_path: Path) -> None:
+    tours, seed = read_shinka(made(tmp_path / "tours", SHINKA)), {"accuracy": 0.8, "length": 12.0, "correct": 1.0}
+    rewards = DraftRewards(rewards_of(tours, directions_of(["accuracy"], ["length"]), seed), seed)
+    problem = problem_of(tours.texts(rewards))
+    assert problem.targets[0].rule == (
+        "accuracy >= 0.7999992 and length <= 12.00001 and (accuracy > 0.8000008 or length < 11.99999) and correct >= 1"
+    )
+    vectors = [(0.8, 12, 1), (0.8, 11, 1), (0.9, 12, 1), (0.9, 13, 1), (0.7, 11, 1), (0.8, 11, 0)]
+    assert [problem.targets_met(vector) for vector in vectors] == [0, 1, 1, 0, 0, 0]
+    accuracy, *_ = replace(rewards, noise={"accuracy": 0.02}).better.split(" and ")
+    assert accuracy == "accuracy >= 0.7599992", "an equal program must pass each confirmation"
 
 
 def test_a_factor_of_two_counts_alike_in_every_objective(line: Path) -> None:
