@@ -18,8 +18,8 @@ from benchmarks.chaos.wire import Replicas, events
 from benchmarks.figures import Figure, record
 from benchmarks.parts import processor_seconds, show
 from speciate.cli.local_service import LocalService
-from speciate.cli.ports import find_free_port
 from speciate.embedded.processes import ChildCommand
+from speciate.local_ports import find_free_port
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from tests.dashboard import samples

@@ -13,6 +13,7 @@ from service.app import create_app
 from service.http_protocol import LimitedHttpProtocol
 from speciate.domain.errors import SpeciateError
 from speciate.http_server import HttpServer
+from speciate.local_ports import listening
 from speciate.settings import Settings, load_settings
 from speciate.telemetry import configure_telemetry
 
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
         settings = load_settings()
         options = parser(settings).parse_args(arguments)
         server = HttpServer(_config(settings, options))
+        with listening(options.host, options.port, "the API"):
+            pass  # uvicorn would notice a port in use after the start of the application
         with suppress(KeyboardInterrupt):
             server.run()
     except SpeciateError as error:

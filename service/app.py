@@ -39,6 +39,8 @@ from speciate.storage.stores import Stores, open_stores
 THREADS: Final = 14
 """Threads for requests. With those of streams and live views, they stay within the database connections."""
 
+_CLOSE_S: Final = 5.0
+"""Seconds within which streams and the commit listener end; otherwise the process ends without them."""
 
 Listen = Callable[[Callable[[UUID], None]], Coroutine[Any, Any, None]]
 """Calls a function in the event loop with the id of every run that commits, until it is cancelled."""
@@ -165,7 +167,7 @@ async def _lifespan(
     finally:
         listener.cancel()
         rest.cancel()
-        await asyncio.gather(listener, rest, *(each.close() for each in hubs), return_exceptions=True)
+        await asyncio.wait([listener, rest, *(asyncio.create_task(each.close()) for each in hubs)], timeout=_CLOSE_S)
         authenticator.close()
         metrics.forget(installation)
         stores.close()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from speciate.messaging.client_library import redis
@@ -20,13 +20,13 @@ async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> No
     """Call ``wake`` with the id of every run that commits, until cancelled. Reconnects when Redis is unavailable."""
     from redis.asyncio import Redis
 
-    unavailable = False
-    while True:
+    task, unavailable = cast("asyncio.Task[None]", asyncio.current_task()), False
+    while not task.cancelling():  # redis-py's `asyncio.wait_for` may swallow the exception, in Python 3.11
         try:
             async with Redis.from_url(redis_url, socket_connect_timeout=5) as client, client.pubsub() as channel:
                 await channel.subscribe(COMMIT_CHANNEL)
                 unavailable, answered = False, True
-                while True:
+                while not task.cancelling():
                     message = await channel.get_message(timeout=_PING_S)
                     if message is not None:
                         answered = True
@@ -40,7 +40,7 @@ async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> No
             if not unavailable:
                 _log.warning("Redis is unavailable, event streams poll PostgreSQL: %s", error)
             unavailable = True
-        await asyncio.sleep(_REDIS_RETRY_S)
+            await asyncio.sleep(_REDIS_RETRY_S)
 
 
 def log_listener_failure(task: asyncio.Task[None]) -> None:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from signal import SIGKILL
 
 from speciate.cli.local_service import LocalService
-from speciate.cli.ports import find_free_port
 from speciate.embedded.processes import ChildCommand, ChildStatus
+from speciate.local_ports import find_free_port
 from speciate.settings import Settings
 
 SECOND = "api-b"

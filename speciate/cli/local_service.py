@@ -14,7 +14,6 @@ import httpx
 from pydantic import SecretStr
 
 from speciate import process_roots
-from speciate.cli.ports import find_free_port, listening
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import NotFoundError, UnavailableError
 from speciate.domain.policy import BUILT_IN
@@ -29,6 +28,7 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.servers import EmbeddedServers
 from speciate.local.ownership import FOLDER
 from speciate.local.servers import announce_servers, withdraw_servers
+from speciate.local_ports import find_free_port, listening
 from speciate.policies.bundled import checkpoints
 from speciate.ports.work import Queue
 from speciate.service_address import has_server_announcement

@@ -8,9 +8,9 @@ import typer
 
 from speciate.cli.common import command, command_group
 from speciate.cli.output import console, sanitize
-from speciate.cli.ports import listening
 from speciate.cli.up import StopRequested, stop_on_signals
 from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.local_ports import listening
 from speciate.settings import KEEP_ALIVE_S, SERVE_TOKEN_VARIABLE, http_address, is_loopback, load_settings, secret_of
 
 app = command_group()

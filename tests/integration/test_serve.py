@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from speciate.cli.ports import find_free_port
 from speciate.cli.serve import serve_command
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
+from speciate.local_ports import find_free_port
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
 from tests.unit.inference.checkpoints import write

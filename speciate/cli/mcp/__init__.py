@@ -7,8 +7,8 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, command, command_group, global_options
-from speciate.cli.ports import listening
 from speciate.domain.errors import ConfigurationError
+from speciate.local_ports import listening
 
 app = command_group()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -200,16 +202,28 @@ def test_workers_and_their_work_are_listed(lab: Lab) -> None:
     assert [(item["run_id"], item["state"]) for item in answer["work"]] == [(str(run_id), "ready")]
 
 
-def test_a_server_stops_at_once_though_somebody_watches(lab: Lab, settings: Settings, tmp_path: Path) -> None:
-    """SIGTERM ends streams; without that the server would wait for them, and they for the run."""
-    run_id = lab.start()
+def _process(settings: Settings, port: int, **options: Any) -> subprocess.Popen[Any]:
     urls = {
         "SPECIATE_DATABASE_URL": settings.database_url.get_secret_value(),
         "SPECIATE_REDIS_URL": settings.redis_url.get_secret_value(),
     }
+    return subprocess.Popen([sys.executable, "-m", "service", "--port", str(port)], env=os.environ | urls, **options)
+
+
+def test_a_port_in_use_ends_the_server_with_its_number(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with _process(settings, port, stderr=subprocess.PIPE, text=True) as process:
+            _, message = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"127.0.0.1:{port}: Address already in use. Choose another port with --port" in message
+
+
+def test_a_server_stops_at_once_though_somebody_watches(lab: Lab, settings: Settings, tmp_path: Path) -> None:
+    """SIGTERM ends streams; without that the server would wait for them, and they for the run."""
+    run_id = lab.start()
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "service", "--port", "0"]
-    with log.open("w") as out, subprocess.Popen(command, env=os.environ | urls, stderr=out, stdout=out) as process:
+    with log.open("w") as out, _process(settings, 0, stderr=out, stdout=out) as process:
         try:
             wait_for(lambda: "running on" in log.read_text())
             url = log.read_text().partition("running on ")[2].split()[0]

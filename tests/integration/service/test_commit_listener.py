@@ -63,3 +63,15 @@ def test_a_silent_connection_is_replaced(
                 await listener
 
     asyncio.run(scenario())
+
+
+def test_it_ends_whenever_it_is_cancelled(redis_url: str) -> None:
+    async def scenario() -> None:
+        for tenths_ms in range(0, 200, 3):  # a connection is made within a few of them
+            listener = asyncio.create_task(listen_for_commits(redis_url, lambda _: None))
+            await asyncio.sleep(tenths_ms / 10_000)
+            listener.cancel()
+            ended, _ = await asyncio.wait({listener}, timeout=commit_listener._PING_S / 3)
+            assert ended, f"cancelled after {tenths_ms / 10} ms"
+
+    asyncio.run(scenario())
