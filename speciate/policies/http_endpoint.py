@@ -39,7 +39,7 @@ _FAILING: Final = "The endpoint answers and fails: see its log or its status pag
 _BUSY: Final = "It limits requests: lower --option concurrency or the run's lanes, or raise --option max_retries."
 _SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
 _SILENT: Final = "The endpoint takes connections and does not answer: see its log."
-BROKEN: Final = "The connection broke during the answer: see the log of the endpoint, or of a proxy before it."
+BROKEN: Final = "The answer is cut off or damaged: see the log of the endpoint, or of a proxy before it."
 _LARGE: Final = "Lower --sampling max_tokens, or raise --option max_response_bytes."
 _CORRECT: Final = "Correct the policy's model, prompt format, sampling or options."
 

@@ -1,5 +1,6 @@
 """Sample from an endpoint that speaks the OpenAI protocol: vLLM, the bundled inference server, or a hosted one."""
 
+import logging
 import math
 import threading
 import time
@@ -40,6 +41,7 @@ from speciate.ports.interruption import interrupted, sleep
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.compact import turns_of
 
+_log = logging.getLogger(__name__)
 _RECHECK_S: Final = 30.0
 _MOST_REFUSAL: Final = 1000
 _GATEWAY_TIMEOUTS: Final = frozenset({408, 504, 524})
@@ -74,6 +76,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         self._pinned = bool(policy.served or policy.checkpoint_digest or self._options.adapter_path)
         self._checking = threading.Lock()
         self._check_due_at = 0.0 if self._pinned else math.inf
+        self._has_answered, self._patience_s = False, 0.0
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -146,14 +149,15 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         try:
             identity = self._check.run()
         except MalformedResponseError as error:
-            raise self._malformed(error, OTHER_SERVICE) from None
+            raise self._malformed(error) from None
         except EndpointMismatchError as error:
             raise self._mismatch(error) from None
         self._check_due_at = time.monotonic() + _RECHECK_S if self._pinned else math.inf
         return identity
 
-    def _malformed(self, error: MalformedResponseError, remedy: str) -> TransientError:
-        return TransientError(self._endpoint.cleaned(str(error), _MOST_REFUSAL), lasting=True, remedy=remedy)
+    def _malformed(self, error: MalformedResponseError, *, stream: bool = False) -> TransientError:
+        remedy, text = BROKEN if stream or self._has_answered else OTHER_SERVICE, str(error)
+        return TransientError(self._endpoint.cleaned(text, _MOST_REFUSAL), lasting=not self._patience_s, remedy=remedy)
 
     def _mismatch(self, error: EndpointMismatchError) -> PolicyUnavailableError:
         return self._endpoint.unavailable(self._endpoint.cleaned(str(error), _MOST_REFUSAL), remedy=error.remedy)
@@ -174,12 +178,13 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
 
     def _attempts(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         rng = np.random.default_rng(request.seed)
-        attempts, lost, failure, lasts = 0, Billed(), "", False
+        attempts, lost, failure, lasts, outage_s = 0, Billed(), "", False, 0.0
         while True:
             if call.cause is not None:
                 raise call.cause
             if interrupted():
                 raise self._endpoint.unavailable("the request was interrupted")
+            began = time.monotonic()
             try:
                 self._check_when_due()
                 return _with(self._exchange(request, call), lost)
@@ -191,16 +196,24 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             call.book(cost)
             lost += cost
             attempts += 1
-            if lasts or attempts > self._options.max_retries:
+            outage_s += time.monotonic() - began
+            surplus = attempts - self._options.max_retries
+            if lasts or (surplus > 0 and outage_s >= self._patience_s):
+                self._patience_s = 0.0  # a run that is resumed in vain pauses soon
                 break
+            if surplus == 1:
+                _log.warning("%s Attempts go on for %g s.", self._endpoint.unavailable(failure), self._patience_s)
             # The reservation holds one attempt: what this one cost has to be reserved again.
             if cost.tokens and not request.reserve(cost.tokens):
                 text = f"{failure} (after {attempts} attempts; the budget holds no further one)\n{remedy or ''}"
                 return SampleResult((Completion(text, lost.completion, REFUSED),), lost.prompt, 0.0, lost.estimated)
-            if retry_after_s is None:
-                retry_after_s = self._options.backoff_s * 2.0 ** (attempts - 1)
-                retry_after_s = min(self._options.longest_wait_s, retry_after_s) * float(rng.uniform(0.5, 1.0))
-            self._sleep(min(retry_after_s, self._options.longest_wait_s))
+            if retry_after_s is None or surplus > 0:
+                ceiling = self._options.backoff_s * 2.0 ** min(attempts - 1, 20)
+                own_s = min(self._options.longest_wait_s, ceiling) * float(rng.uniform(0.5, 1.0))
+                retry_after_s = max(own_s, retry_after_s or 0.0, float(surplus > 0))  # not many attempts at once
+            retry_after_s = min(retry_after_s, self._options.longest_wait_s)
+            self._sleep(retry_after_s)
+            outage_s += retry_after_s
         raise self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
 
     def _exchange(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
@@ -216,6 +229,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             raise
         try:
             result = self._read(reply, payload, request, ceilings, time.perf_counter() - started)
+            self._has_answered, self._patience_s = True, self._options.outage_s
         except PromptRefusedError as refusal:
             text = self._endpoint.cleaned(str(refusal), _MOST_REFUSAL)
             cost = self._billed(reply, ceilings)
@@ -245,7 +259,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         except ErrorInResponseError as error:
             raise self._endpoint.refusal(replace(reply, status=error.status), payload) from None
         except MalformedResponseError as error:
-            raise self._malformed(error, BROKEN if reply.is_stream else OTHER_SERVICE) from None
+            raise self._malformed(error, stream=reply.is_stream) from None
         except EndpointMismatchError as error:
             raise self._mismatch(error) from None
         completions = list(result.completions)

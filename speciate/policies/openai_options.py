@@ -28,6 +28,8 @@ class OpenAICompatibleOptions(RequestFields):
     """Ceiling of the first wait between attempts; it doubles with every attempt."""
     longest_wait_s: float = Field(default=30.0, ge=0, le=600)
     """Longest wait between attempts, even if the server requests more."""
+    outage_s: float = Field(default=300.0, ge=0, le=86_400)
+    """Time for further attempts at an endpoint that has given an answer before."""
     concurrency: int = Field(default=8, ge=1, le=256)
     """Requests of one call that run at the same time."""
     chat_overhead_tokens: int = Field(default=512, ge=0, le=100_000)

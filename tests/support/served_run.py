@@ -68,8 +68,8 @@ def served_run(
 
 
 def served_policy(url: str, model: str, **changes: Any) -> Policy:
-    """Return a policy with prompt format ``completion`` and short retry delays."""
-    options = {"backoff_s": 0.01, "max_retries": 8, **changes.pop("options", {})}
+    """Return a policy with prompt format ``completion``, short retry delays and no patience with an outage."""
+    options = {"backoff_s": 0.01, "max_retries": 8, "outage_s": 0, **changes.pop("options", {})}
     given = {"prompt_format": "completion", "prompt_tokens": 2000, "sampling": {"max_tokens": 24}, **changes}
     return Policy.model_validate(
         {"slug": "served", "kind": "openai_compatible", "base_url": url, "model": model, "options": options, **given}

@@ -63,7 +63,7 @@ def model(failing: range = range(0)) -> Iterator[Policy]:
     with serve() as endpoint:
         endpoint.routes["/chat/completions"] = answer
         yield Policy(slug="remote-model", kind="openai_compatible", base_url=endpoint.url, model="m",
-                     options={"max_retries": 1})  # fmt: skip
+                     options={"max_retries": 1, "outage_s": 0})  # fmt: skip
 
 
 def begin(service: Service, policy: Policy, engine: str, evaluations: int = BUDGET) -> UUID:

@@ -170,7 +170,8 @@ def test_a_scaffold_that_fails_costs_all_of_its_requests(endpoint: Endpoint, con
     problem = load_problem(bundled()["sorting-network-8"])
     asked = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0))
     endpoint.misbehave = replies(as_json({"choices": [CHOICE], "usage": {"completion_tokens": 5}}), (500, {}, b""))
-    client = connect(**changes, price={"input": 0, "output": 1}, options={"check": False, "max_retries": 0})
+    options = {"check": False, "max_retries": 0, "outage_s": 0}
+    client = connect(**changes, price={"input": 0, "output": 1}, options=options)
     with pytest.raises(PolicyUnavailableError) as raised:
         client.sample([SampleRequest(asked, PolicyRole.PROPOSE, 1, 1)])
     assert raised.value.spent is not None
@@ -330,7 +331,7 @@ def test_a_malformed_response_is_retried_once(
     endpoint: Endpoint, connect: Connect, waits: list[float], reply: Reply, says: str
 ) -> None:
     """The same response twice in a row is no accident."""
-    client = connect(options={"max_response_bytes": 4096})
+    client = connect(options={"max_response_bytes": 4096, "outage_s": 0})
     endpoint.misbehave = replies(reply)
     assert client.sample([request()])[0].completions
     assert len(waits) == 1
@@ -343,6 +344,45 @@ def test_a_malformed_response_is_retried_once(
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 800
     assert len(waits) == 2
+
+
+CUT = (200, {}, b'{"choices": [{"index": 0, "mess')
+
+
+@pytest.mark.parametrize("reply", [(429, {"Retry-After": "0"}, b"busy"), (500, {}, b"restarting"), CUT])
+def test_an_endpoint_that_has_answered_is_asked_for_minutes(
+    endpoint: Endpoint, connect: Connect, waits: list[float], reply: Reply
+) -> None:
+    client = connect()
+    client.sample([request()])
+    endpoint.headers.clear()
+    endpoint.misbehave = replies(*[reply] * 12)
+    assert client.sample([request()])[0].completions
+    assert all(1 <= wait <= 30 for wait in waits[4:])
+    assert 60 < sum(waits) < 300
+    waits.clear()
+    endpoint.misbehave = lambda _: reply
+    with pytest.raises(PolicyUnavailableError) as caught:
+        client.sample([request()])
+    assert 300 <= sum(waits) < 331
+    assert "not an OpenAI-compatible endpoint" not in str(caught.value)
+    waits.clear()
+    with pytest.raises(PolicyUnavailableError, match=r"after \d attempts"):  # a run that is resumed in vain pauses soon
+        client.sample([request()])
+    assert len(waits) == (1 if reply is CUT else 4)
+
+
+def test_an_interruption_ends_the_wait_for_an_endpoint(endpoint: Endpoint) -> None:
+    fields = {"slug": "p", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m"}
+    lost = threading.Event()
+    with OpenAICompatible(Policy.model_validate(fields)) as client, interruptible(lost):
+        client.sample([request()])
+        endpoint.misbehave = lambda _: (503, {"Retry-After": "30"}, b"")
+        threading.Timer(0.3, lost.set).start()
+        began = time.monotonic()
+        with pytest.raises(PolicyUnavailableError, match="interrupted"):
+            client.sample([request()])
+        assert time.monotonic() - began < 10
 
 
 def test_an_error_with_status_200_is_treated_by_its_code(
@@ -425,7 +465,7 @@ def test_every_attempt_that_was_billed_counts(endpoint: Endpoint, connect: Conne
     """Tokens and dollars are those of the endpoint's bill, whatever became of an attempt."""
     usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 10}}
     failed = (503, {}, json.dumps({"error": {"message": "busy"}, **usage}).encode())
-    client = connect(price={"input": 1000, "output": 2000}, options={"max_retries": 3})
+    client = connect(price={"input": 1000, "output": 2000}, options={"max_retries": 3, "outage_s": 0})
     endpoint.misbehave = replies((200, {}, b""), failed, as_json({"object": "nothing", **usage}))
     endpoint.headers.clear()
     ceilings = client.token_ceiling(request())
@@ -589,7 +629,7 @@ def test_an_error_within_a_stream(endpoint: Endpoint, connect: Connect, waits: l
     assert client.sample([request()])[0].completions[0].finish_reason == REFUSED
     broken = as_stream({"choices": [{"index": 0, "delta": {"content": "a"}}]}, end='data: {"choices": [{"ind')
     endpoint.misbehave = lambda _: broken
-    with pytest.raises(PolicyUnavailableError, match=r"an event of the stream is not JSON .*The connection broke"):
+    with pytest.raises(PolicyUnavailableError, match=r"an event of the stream is not JSON .*The answer is cut off"):
         client.sample([request()])
 
 
