@@ -85,12 +85,9 @@ class Authenticator:
         return bearer
 
     def revalidate(self, credentials: Credentials) -> None:
-        """Check the credentials of an open stream again.
+        """Check the credentials of an open stream again; ``InvalidTokenError`` if they are no longer valid.
 
         No rate limit applies, so that failed attempts from the same address do not end the stream.
-
-        Raises:
-            InvalidTokenError: The token or session is no longer valid.
         """
         if self._find_bearer(credentials) is None:
             raise _invalid_token(credentials)

@@ -67,11 +67,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def on_headers_complete(self) -> None:
-        """Handle a complete head.
-
-        Raises:
-            ValueError: The head has no Host header, or several. The parser rejects the request.
-        """
+        """Handle a head; ``ValueError``, for the parser to reject it, if it has no Host header or several."""
         self._in_head = False
         self._stop_timer()
         hosts = sum(name == b"host" for name, _ in self.headers)

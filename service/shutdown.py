@@ -13,10 +13,8 @@ from typing import Any
 def on_stop_signal(drain: Callable[[], None], end: Callable[[], None], drain_s: float) -> Iterator[None]:
     """Run a drain period before the server's own reaction to SIGTERM and SIGINT.
 
-    Args:
-        drain: Called in the running event loop as soon as the signal arrives.
-        end: Called ``drain_s`` seconds later, just before the server's handler. A second signal calls it at once.
-        drain_s: Seconds for which the process keeps answering requests.
+    ``drain`` is called in the running event loop as soon as the signal arrives; ``end``, ``drain_s`` seconds later,
+    just before the server's handler. A second signal calls it at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals; the owner of another thread stops its server

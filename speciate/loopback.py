@@ -35,11 +35,8 @@ def from_own_page(headers: Mapping[str, str]) -> bool:
 def refusal_reason(client: str | None, headers: Mapping[str, str], variable: str, *, changes: bool) -> str | None:
     """Return the reason to refuse a request to a server without a token, or None.
 
-    Args:
-        client: Address of the client, if known.
-        headers: Headers of the request.
-        variable: Name of the setting that opens the server to other machines.
-        changes: True if the request changes something, so that pages of another origin must not send it.
+    ``variable`` names the setting that opens the server to other machines. ``changes`` is True if the request changes
+    something, so that pages of another origin must not send it.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     name = _HOST.fullmatch(host)

@@ -273,11 +273,7 @@ def secret_variables() -> tuple[str, ...]:
 
 
 def in_file(variable: str) -> str | None:
-    """Return the text of the file that the variable ``…_FILE`` names; None if it is not set.
-
-    Raises:
-        ConfigurationError: The file cannot be read.
-    """
+    """Return the text of the file that the variable ``…_FILE`` names; None if it is not set."""
     path = os.environ.get(f"{variable}{FILE_SUFFIX}")
     if not path:
         return None
@@ -295,11 +291,7 @@ def secret_of(variable: str) -> str | None:
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Return the effective settings; flags that are None are ignored.
-
-    Raises:
-        ConfigurationError: A value or the configuration file is invalid; the message names it.
-    """
+    """Return the effective settings; flags that are None are ignored. An error names the value or file."""
     set_flags = {name: value for name, value in flags.items() if value is not None}
     path = os.environ.get(CONFIG_VARIABLE)
     try:
@@ -315,11 +307,7 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse to serve other machines without a token.
-
-    Raises:
-        ConfigurationError: The address is not loopback and there is no token, or the token is empty.
-    """
+    """Refuse to serve other machines without a token, or with an empty one."""
     if settings.token is None and not is_loopback(settings.host):
         raise ConfigurationError(
             f"the API would listen on {settings.host} without a token.",

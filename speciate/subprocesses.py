@@ -71,19 +71,8 @@ def run_command(
 ) -> CommandResult:
     """Run a command without a shell, with a text as standard input; kill its descendants when it ends.
 
-    If this process is killed, so is the command.
-
-    Args:
-        command: Program and arguments.
-        environment: All of its variables.
-        limits: Bounds, beyond which it is killed.
-        directory: Its working directory; None for the current one.
-        folder: Folder whose size is bounded.
-        text: Standard input.
-        give_up: Return True to kill the command; called often.
-
-    Raises:
-        OSError: The program cannot be started.
+    If this process is killed, so is the command. ``environment`` holds all of its variables, and ``folder`` is the one
+    whose size is bounded; ``give_up``, which is called often, returns True to kill the command.
     """
     mark = f"{MARK}={uuid4()}"
     # Files instead of pipes: a command need not read its input, and a descendant may keep its output open.

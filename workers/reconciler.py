@@ -157,12 +157,9 @@ _retention = RetentionJob()
 
 
 def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
-    """Pause every running run if the embedded servers' disk has less than ``min_free_bytes`` left.
+    """Pause all running runs if the embedded servers' disk has less than ``min_free_bytes`` left; return their number.
 
     PostgreSQL stops when it cannot extend its write-ahead log. A run paused before that loses nothing.
-
-    Returns:
-        Number of paused runs; 0 where no embedded server stores its data in ``data_dir``.
     """
     cluster = data_dir / "postgres"
     if not cluster.exists():

@@ -199,11 +199,7 @@ def _parse(field: Field, text: str) -> Any:
 
 
 def _parse_weights(text: str, where: str) -> str | dict[str, Any]:
-    """Return a policy name, or for several, as in ``small=3, big``, their weights.
-
-    Raises:
-        InvalidInputError: A policy is named twice.
-    """
+    """Return a policy name, or for several, as in ``small=3, big``, their weights."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) == 1 and "=" not in entries[0]:
         return entries[0]

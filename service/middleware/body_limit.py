@@ -55,11 +55,7 @@ class BodyLimit:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, receive: Receive, most: int) -> Message | None:
-        """Return the body as one message, or None if it is too large. Holds at most ``most`` bytes in memory.
-
-        Raises:
-            TimeoutError: The body arrives too slowly.
-        """
+        """Return the body as one message, None if it exceeds ``most`` bytes; ``TimeoutError`` if it is too slow."""
         body = bytearray()
         begun = time.monotonic()
         while True:

@@ -176,11 +176,7 @@ def _rewards(record: RunRecord, best: RankedCandidate) -> str:
 
 
 def find_best_program(service: Client, run: RunHandle) -> BestProgram:
-    """Return the best candidate of a run as last read.
-
-    Raises:
-        NotFoundError: The run has no feasible candidate; the message names the nearest one and what it lacks.
-    """
+    """Return a run's best candidate; ``NotFoundError``, which names the nearest one, if none is feasible."""
     best = run.record.best
     if best is None:
         raise NotFoundError(_why_none(run), remedy=f"See `{invocation.get()} candidates list {run.id}`.")

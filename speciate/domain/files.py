@@ -90,11 +90,7 @@ def files_of(text: str) -> dict[str, str]:
 
 
 def text_of(files: Mapping[str, str]) -> str:
-    """Return a program as one text; a final line break is added to files without one.
-
-    Raises:
-        FilesError: There are no files or too many, or a name is invalid.
-    """
+    """Return a program as one text; a final line break is added to files without one. May raise ``FilesError``."""
     if wrong := next(filter(None, map(_wrong_with, files)), None):
         raise FilesError(wrong, 1)
     text = text_of_sections({name: _TO_ESCAPE.sub(r"# \\\1", content) for name, content in files.items()})

@@ -10,11 +10,7 @@ _PINNED: Final = re.compile(rf"^{_NAME}@sha256:[0-9a-f]{{64}}$")
 
 
 def check_image(reference: Any) -> Any:
-    """Return a reference to an image unchanged.
-
-    Raises:
-        ValueError: It has no digest, or is no reference. A tag names another image tomorrow.
-    """
+    """Return a reference to an image; ``ValueError`` without a digest: a tag names another image tomorrow."""
     if not isinstance(reference, str) or _PINNED.fullmatch(reference):
         return reference
     name = reference.partition("@")[0]

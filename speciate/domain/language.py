@@ -72,9 +72,6 @@ def complete_language(definition: Any, *, runs: bool) -> Any:
 
     The definition is the name of a known language, the fields of a language, or a language. ``runs`` is True if the
     problem runs programs by commands, False if its script does.
-
-    Raises:
-        InvalidFieldError: The name is unknown.
     """
     fields = {"name": definition} if isinstance(definition, str) else definition
     if not isinstance(fields, Mapping) or not isinstance(fields.get("name"), str):

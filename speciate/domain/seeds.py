@@ -65,11 +65,7 @@ class SeedSource(Value):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``RUN``, ``RUN:front``, ``RUN:front=N`` or ``RUN:best``.
-
-        Raises:
-            InvalidInputError: The text has another form.
-        """
+        """Read ``RUN``, ``RUN:front``, ``RUN:front=N`` or ``RUN:best``."""
         run, _, choice = text.strip().partition(":")
         take, equals, limit = choice.partition("=")
         try:

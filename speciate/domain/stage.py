@@ -54,13 +54,7 @@ class CascadeStage:
 
 
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:
-    """Check declared stages against a problem's objectives.
-
-    ``scripted`` is True if an author's script measures them.
-
-    Raises:
-        InvalidFieldError: A stage is invalid; the message names it and what was expected.
-    """
+    """Check declared stages against a problem's objectives; if ``scripted``, an author's script measures them."""
     names = [objective.name for objective in objectives]
     measured: list[str] = []
     stage_names = [stage.name for stage in stages]

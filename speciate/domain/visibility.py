@@ -46,13 +46,7 @@ def visibility_of(item: Hideable) -> Visibility:
 
 
 def require_visible(what: str, item: Hideable, *, archived: bool = False) -> None:
-    """Check that new work may use an object.
-
-    ``what`` is its kind and name, for the error.
-
-    Raises:
-        ConflictError: It is archived or deleted.
-    """
+    """Raise a ``ConflictError`` that names ``what`` unless new work may use an object."""
     state = visibility_of(item)
     if state is Visibility.DELETED or (state is Visibility.ARCHIVED and not archived):
         raise ConflictError(f"{what} is {state.value}.", remedy="Restore it first, or choose another.")

@@ -66,9 +66,7 @@ class ReplayQueue:
     def request(self, candidate: CandidateDetail) -> None:
         """Request the replay of a candidate, unless one was requested in the last minute.
 
-        Raises:
-            ConflictError: Its program was never evaluated.
-            UnavailableError: Redis does not respond.
+        ``ConflictError`` if its program was never evaluated.
         """
         if not replayable(candidate):
             by = f"by {candidate.attested_by}, outside the service" if candidate.attested_by else "never"

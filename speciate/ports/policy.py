@@ -84,11 +84,7 @@ class PolicyClient(Protocol):
         """
 
     def ping(self) -> str:
-        """Return one line that confirms that the policy is usable.
-
-        Raises:
-            PolicyUnavailableError: The policy is not usable. The message holds the cause and the fix.
-        """
+        """Return one line that confirms that the policy is usable; the error holds the cause and the fix."""
 
 
 @runtime_checkable

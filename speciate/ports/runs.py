@@ -88,8 +88,7 @@ class RunStore(Protocol):
         """
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
-        """Create and start a run in one transaction.
+        """Create and start a run in one transaction; return its id, and True if it is new.
 
-        Returns:
-            The run's ID, True if the run is new, and the commit to publish; None if an earlier attempt made it.
+        The commit is None if an earlier attempt made it.
         """

@@ -42,10 +42,8 @@ _HALVINGS: Final = 60
 def estimate_run(store: RunStore, new: NewRun, is_single: Callable[[Policy], bool]) -> RunEstimate:
     """Return what a run will spend, unless it ends before its budget is spent.
 
-    ``is_single`` returns True for a policy of which each completion takes a request of its own.
-
-    Raises:
-        InvalidInputError: Only seconds limit the run, and no earlier run tells how many evaluations they hold.
+    ``is_single`` returns True for a policy of which each completion takes a request of its own. ``InvalidInputError``
+    if only seconds limit the run, and no earlier run tells how many evaluations they hold.
     """
     context, spec = new.context(UUID(int=0), UUID(int=0)), new.spec
     strategy = build_strategy(spec.strategy, spec.strategy_options)

@@ -41,13 +41,10 @@ class WorkExecutor:
     learner_for: Callable[[], Learner] | None = None
 
     def execute(self, work_id: UUID) -> bool:
-        """Execute a work unit unless it is done or leased elsewhere.
+        """Execute a work unit; False if it is done or leased elsewhere.
 
         If a shared service (policy endpoint, evaluator, disk) is unavailable, the unit is released and its run pauses
         with the reason. The same happens on an unexpected exception.
-
-        Returns:
-            True if the unit was leased here.
         """
         lease = self.work.claim(work_id)
         if lease is None:

@@ -23,11 +23,7 @@ _EVALUATION: Final = TypeAdapter(Evaluation)
 
 
 class EvaluationPending(Exception):  # noqa: N818 - not an error: the unit is parked until the results arrive
-    """Results of an external evaluator are missing.
-
-    Attributes:
-        requests: The missing results.
-    """
+    """Results of an external evaluator are missing: the ``requests``."""
 
     def __init__(self, requests: Sequence[EvaluationRequest]) -> None:
         super().__init__(f"{len(requests)} external evaluations")
@@ -49,12 +45,7 @@ class ExternalEvaluator:
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Return the results of external evaluators; arguments as of ``EvaluatorClient.evaluate``.
-
-        Raises:
-            EvaluationPending: A result is missing.
-            EvaluatorUnavailableError: The sandbox does not work.
-        """
+        """Return the results of external evaluators, as ``EvaluatorClient`` does; may raise ``EvaluationPending``."""
         if not programs:
             return []
         keys = [(text_digest(program), seed) for program, seed in zip(programs, seeds, strict=True)]

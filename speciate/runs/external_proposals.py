@@ -77,9 +77,6 @@ def plan_asks(
     The strategy selects the parents, unless the proposer names some. Where it would have a program written from
     scratch, and near the end of the budget, the best feasible candidate is changed instead. If the proposer's latest
     candidate ``own`` failed, the first prompt asks to repair it.
-
-    Raises:
-        InvalidInputError: A parent does not exist.
     """
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     population = StoredPopulation(work, context, batch)
@@ -131,11 +128,7 @@ def _repair(context: RunContext, work: WorkStore, number: int) -> Selection | No
 
 
 def check_hint(context: RunContext) -> None:
-    """Reject hints to a run whose prompts cannot show them.
-
-    Raises:
-        InvalidInputError: No policy of the run reads prompts, or the problem's template omits the advice.
-    """
+    """Reject a hint to a run without a policy that reads prompts, or whose problem's template omits the advice."""
     readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
     if not any(policy.is_external or policy.can_advise for policy in readers):
         names = ", ".join(policy.slug for policy in readers)

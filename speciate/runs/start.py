@@ -25,13 +25,7 @@ def prepare_run(
     request_digest: str = "",
     seeds: SeedRequest = NO_SEEDS,
 ) -> NewRun:
-    """Return a run to start. The arguments are those of ``check_run``, ``read_seeds`` and ``NewRun``.
-
-    Raises:
-        InvalidInputError: The run cannot work; see ``check_run`` and ``read_seeds``.
-        NotFoundError: A run to take seed programs from does not exist.
-        ConflictError: A run to take seed programs from is not visible.
-    """
+    """Return a run to start. Arguments and errors are those of ``check_run``, ``read_seeds`` and ``NewRun``."""
     check_run(problem, policies, spec)
     return NewRun(
         problem,
@@ -46,13 +40,9 @@ def prepare_run(
 
 
 def start_run(store: RunStore, signals: CommitListener, run: NewRun) -> tuple[UUID, bool]:
-    """Create a run and start it. A repeated idempotency key returns the run of the first request.
+    """Create a run and start it; return its id, and True if it is new.
 
-    Returns:
-        The run's ID, and True if the run is new.
-
-    Raises:
-        ConflictError: The key belongs to a different request.
+    A repeated idempotency key returns the run of the first request; ``ConflictError`` if that differed.
     """
     run_id, new, commit = store.launch(run)
     if new:

@@ -12,14 +12,7 @@ from speciate.runs.learning import learned_rewards, learning_context
 
 
 def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
-    """Take the step of a unit.
-
-    Returns:
-        The commit, or None if the lease was lost.
-
-    Raises:
-        UnavailableError: The step may succeed later.
-    """
+    """Take the step of a unit; None if the lease was lost, ``UnavailableError`` if it may succeed later."""
     if learner_for is None:
         raise ConfigurationError("this process takes no learn units.", remedy="Start a worker with -Q learn.")
     context = work.context(lease.run_id)

@@ -211,11 +211,9 @@ def again(
 def knowledge_gradient(means: FloatArray, steps: FloatArray) -> FloatArray:
     """Return by how much another evaluation of each program raises the expected value of the best one, shape (n,).
 
-    Frazier, Powell and Dayanik 2008, "A knowledge-gradient policy for sequential information collection", section 3.
-
-    Args:
-        means: Means of at least two programs, higher is better, shape (n,).
-        steps: Standard deviation by which another evaluation moves each, shape (n,).
+    At least two programs have ``means``, higher is better; another evaluation moves each by a standard deviation
+    ``steps``. Frazier, Powell and Dayanik 2008, "A knowledge-gradient policy for sequential information collection",
+    section 3.
     """
     from scipy.special import ndtr  # imported here: every process loads this module, and few runs are noisy
 

@@ -63,11 +63,7 @@ class Catalog(ScopedStore):
         return self._row(sa.select(problems.c.id).where(*same)) is not None
 
     def problem(self, name: str | UUID) -> ProblemVersion:
-        """Return a problem version by id, by ``slug`` (the newest visible one) or by ``slug@version``.
-
-        Raises:
-            NotFoundError: No such problem exists.
-        """
+        """Return a problem version by id, by ``slug`` (the newest visible one) or by ``slug@version``."""
         return _problem(self._find(problems, name, "problem"))
 
     def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:

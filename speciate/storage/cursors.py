@@ -26,11 +26,7 @@ def encode(*key: Any) -> str:
 
 
 def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
-    """Return the sort key of a cursor, whose parts have these types.
-
-    Raises:
-        InvalidInputError: The cursor does not belong to this list.
-    """
+    """Return the sort key of a cursor, whose parts have these types; ``InvalidInputError`` if it has others."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error, RecursionError):

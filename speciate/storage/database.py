@@ -144,12 +144,7 @@ writing_once = reading
 
 
 def check_version(engine: sa.Engine) -> str:
-    """Return the server's version.
-
-    Raises:
-        ConfigurationError: The server is too old, or the database's encoding is not UTF8.
-        UnavailableError: The server does not respond.
-    """
+    """Return the server's version; ``ConfigurationError`` if it is too old, or the database's encoding is not UTF8."""
     settings = [f"current_setting('{name}')" for name in ("server_version_num", "server_version", "server_encoding")]
     try:
         with engine.connect() as connection:

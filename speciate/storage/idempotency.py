@@ -20,8 +20,7 @@ def scoped_key(project: UUID, key: str) -> str:
 def claim_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
     """Claim a ``scoped_key``, and return the id of its resource: ``resource_id`` if the key is new.
 
-    Raises:
-        ConflictError: The key was used for another request, of another digest.
+    ``ConflictError`` if it was used for a request of another digest.
     """
     connection.execute(
         insert(idempotency_keys)

@@ -112,11 +112,7 @@ def _close(_: object, entry: sa.pool.ConnectionPoolEntry) -> None:
 def open_stores(
     settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0, messages: Messages | None = None
 ) -> Stores:
-    """Open the stores; they connect on first use. Without ``messages``, Redis carries them.
-
-    Raises:
-        ConfigurationError: A URL is missing or invalid, or the secret key file cannot be read.
-    """
+    """Open the stores; they connect on first use. Without ``messages``, Redis carries them."""
     if settings.database_url is None or (settings.redis_url is None and messages is None):
         raise ConfigurationError(
             "SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are required.",

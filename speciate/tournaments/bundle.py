@@ -130,9 +130,7 @@ def write(
     """Write a bundle; equal contents give equal bytes.
 
     A run has the values of ``run_columns``. The report is computed from the written runs, as a verification does it.
-
-    Raises:
-        TooLargeError: A file of the bundle would be larger than a verification reads.
+    ``TooLargeError`` if a file of the bundle would be larger than a verification reads.
     """
     schedule = declared.schedule
     with ZipFile(file, "w") as archive:

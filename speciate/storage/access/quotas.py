@@ -43,9 +43,6 @@ class LockedQuota:
         """Check that a new declaration fits into the rest of the day's quota; a budget of None is unlimited.
 
         ``besides`` is the id of the campaign itself if its row exists already.
-
-        Raises:
-            QuotaExceededError: It exceeds the quota, or its budget is unlimited and the quota is not.
         """
         demands = {
             "evaluations": (evaluations, self.quota.evaluations_per_day),

@@ -33,12 +33,7 @@ class PolicyKeyStore(Store):
         self._execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
 
     def open(self, key_id: str) -> str:
-        """Return a key.
-
-        Raises:
-            UnavailableError: No key has this id.
-            SecretKeyError: The configured secret keys do not open it.
-        """
+        """Return a key; ``SecretKeyError`` if the configured secret keys do not open it."""
         sealed = self._value(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id))
         if sealed is None:
             raise UnavailableError(
@@ -48,11 +43,7 @@ class PolicyKeyStore(Store):
 
     @with_retries
     def renew(self) -> int:
-        """Seal every key again with the first secret key, and return the number of keys.
-
-        Raises:
-            SecretKeyError: A key does not open; nothing was changed.
-        """
+        """Seal every key again with the first secret key, all or none, and return the number of keys."""
         with self._engine.begin() as connection:
             return renew_sealed(connection, policy_keys, self._sealer, key_purpose)
 

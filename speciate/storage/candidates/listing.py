@@ -75,11 +75,7 @@ class CandidateQuery:
 
 
 def listing(filters: CandidateFilter, scoring: ScoringSchema, cursor: str | None) -> CandidateQuery:
-    """Return the query for the page that starts at a cursor.
-
-    Raises:
-        InvalidInputError: The order, target or rule has an unknown name, or the cursor belongs to another list.
-    """
+    """Return the query for the page that starts at a cursor."""
     conditions, binds = _conditions(filters, scoring)
     best = _best(filters.sort, scoring)
     if best is None:

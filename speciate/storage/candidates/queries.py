@@ -96,11 +96,7 @@ class CandidateQueries(Store):
         return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
 
     def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
-        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.
-
-        Raises:
-            NotFoundError: No such run exists.
-        """
+        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any."""
         scoring = self._scoring(run_id)
         arrays = ArrayReader(self._engine).arrays(run_id, len(scoring.space.objectives))
         numbers = arrays.number[arrays.front(scoring.space)].tolist()

@@ -56,12 +56,7 @@ class TournamentResults(Store):
         return (_run(record.slug, row, curve, *entrants[row.entrant]) for row in self._planned(record))
 
     def write_bundle(self, record: TournamentRecord, file: BinaryIO, key: Ed25519PrivateKey) -> None:
-        """Write an ended tournament as a signed bundle.
-
-        Raises:
-            ConflictError: It has not ended.
-            TooLargeError: It is too large to be verified.
-        """
+        """Write a tournament as a signed bundle; ``ConflictError`` unless it has ended."""
         if not record.state.ended:
             raise ConflictError(
                 f"tournament {record.slug!r} is {record.state}, and a bundle holds final results.",

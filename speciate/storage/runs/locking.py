@@ -53,23 +53,15 @@ class LockedRun(RunChange):
 
 
 def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedRun:
-    """Lock a run's progress. Every transaction takes this lock before it locks work, which prevents deadlocks.
-
-    Raises:
-        NotFoundError: No such run exists.
-    """
+    """Lock a run's progress. Every transaction takes this lock before it locks work, which prevents deadlocks."""
     row = connection.execute(SQL.lock, {"run_id": run_id}).mappings().one_or_none()
     return _loaded(run_id, require_row(row, f"run {run_id}"))
 
 
 def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedRun, tuple[int, int]] | None:
-    """Lock a run's progress and finish one of its work units.
+    """Lock a run's progress and finish one of its work units; None if the lease is lost.
 
-    Returns:
-        The progress, and the evaluations and tokens that the unit reserved; None if the lease is lost.
-
-    Raises:
-        NotFoundError: No such run exists.
+    The numbers are the evaluations and tokens that the unit reserved.
     """
     keys = {"run_id": lease.run_id, "id": lease.work_id, "token": lease.token}
     row = require_row(connection.execute(SQL.finish, keys).mappings().one_or_none(), f"run {lease.run_id}")

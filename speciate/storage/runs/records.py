@@ -102,11 +102,7 @@ class RunListing:
 
 
 def run_listing(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunListing:
-    """Return the query for the page that starts at a cursor. Runs with equal keys are listed newest first.
-
-    Raises:
-        InvalidInputError: The cursor belongs to another list.
-    """
+    """Return the query for the page that starts at a cursor. Runs with equal keys are listed newest first."""
     ascending = order.ascending is not reverse
     direction, beyond = ("ASC", ">") if ascending else ("DESC", "<")
     if order is RunOrder.STARTED:

@@ -54,13 +54,9 @@ class PostgresRunStore(ScopedStore):
     """Precondition of a change, called with revision and state under the run's lock; raises if it fails."""
 
     def create(self, new: NewRun) -> tuple[UUID, bool]:
-        """Create a run without starting it. A repeated idempotency key returns the run of the first request.
+        """Create a run without starting it; return its id, and True if it is new.
 
-        Returns:
-            The run's ID, and True if the run is new.
-
-        Raises:
-            ConflictError: The key belongs to a different request.
+        A repeated idempotency key returns the run of the first request; ``ConflictError`` if that differed.
         """
         run_id, is_new, _ = self._create(new, start=False)
         return run_id, is_new
@@ -135,12 +131,7 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def label(self, run_id: UUID, change: Relabelling) -> Commit:
-        """Change name, tags or note, in any state; open pages show the change at once.
-
-        Raises:
-            NotFoundError: The run does not exist.
-            InvalidInputError: The run would have too many tags.
-        """
+        """Change name, tags or note, in any state; open pages show the change at once."""
         with self._engine.begin() as connection:
             touched = self._touch(connection, run_id)
             row = connection.execute(SQL.labels, {"id": run_id}).one()
@@ -195,11 +186,7 @@ class PostgresRunStore(ScopedStore):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[RunRecord]:
-        """Return runs by filter (see ``RunFilter``) and order, newest first by default.
-
-        Raises:
-            InvalidInputError: The cursor belongs to another list.
-        """
+        """Return runs by filter (see ``RunFilter``) and order, newest first by default."""
         listing = run_listing(order, cursor, reverse=reverse)
         runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, group, visibility=visibility)
         rows = self._rows(*listing.query(runs, limit + 1))
@@ -260,11 +247,7 @@ class PostgresRunStore(ScopedStore):
 def _require_usable(
     connection: sa.Connection, problem_id: UUID, policy_ids: Set[UUID | None], *, archived: bool
 ) -> None:
-    """Check that a run may use its versions, and keep them from being deleted before the transaction ends.
-
-    Raises:
-        ConflictError: One is deleted, or archived unless ``archived``.
-    """
+    """Check that a run may use its versions, and keep them from being deleted before the transaction ends."""
     named = {"problem": problem_id, "policies": list(policy_ids - {None})}
     for row in connection.execute(SQL.lock_versions, named):
         require_visible(f"{row.what} {row.slug}@{row.version}", row, archived=archived)

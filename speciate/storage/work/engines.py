@@ -51,12 +51,9 @@ class EngineSessions(ScopedStore):
         tournament_id: UUID | None = None,
         run_id: UUID | None = None,
     ) -> tuple[EngineSession | None, tuple[Commit, ...]]:
-        """Lease the oldest run that waits for an engine, to the token named ``holder``.
+        """Lease the oldest run that waits for an engine, if any, to the token named ``holder``.
 
-        A run whose sessions lapsed too often fails.
-
-        Returns:
-            The session, None if no run waits, and commits to publish.
+        A run whose sessions lapsed too often fails. The commits are to be published.
         """
         binds = {"project": self._home, "engines": list(engines), "run": run_id, "tournament": tournament_id}
         commits: list[Commit] = []

@@ -116,15 +116,10 @@ class Proposals(ScopedStore):
         author: str,
         idempotency_key: str | None = None,
     ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
-        """Add proposals to a run, in order, as far as its budget allows.
+        """Add proposals to a run, in order, as far as its budget allows; the commit is None if none was added.
 
-        ``author`` is the name of the token. A repeated idempotency key returns the receipts of the first request.
-
-        Returns:
-            The receipts in order, and the commit to publish; None if nothing was added.
-
-        Raises:
-            ConflictError: The run takes no proposals now, or the key belongs to another request.
+        ``author`` is the name of the token. A repeated idempotency key returns the receipts of the first request;
+        ``ConflictError`` if that differed, or the run takes no proposals now.
         """
         context = self.work.context(run_id)
         # Before the transaction, which must not wait for a second connection.
@@ -211,11 +206,7 @@ class Proposals(ScopedStore):
 
     @with_retries
     def hint(self, run_id: UUID, text: str, *, author: str) -> tuple[int, Commit]:
-        """Add a hint for the run's prompts; return its number among the run's advice, and the commit to publish.
-
-        Raises:
-            ConflictError: The run has ended.
-        """
+        """Add a hint for the run's prompts; return its number among the run's advice, and the commit to publish."""
         context = self.work.context(run_id)
         self._require_independent(run_id)
         with self._engine.begin() as connection:
