@@ -42,6 +42,8 @@ def backup_command(
         url = settings.database_url.get_secret_value()
         write_archive(url, file)
         revision = revision_of(url)
+    if settings.checkpoints.is_dir():
+        output.print_note(f"note: weights of learned policies are not in it: copy {settings.checkpoints}, too.")
     size = file.stat().st_size
     output.print_result(
         {"file": str(file), "bytes": size, "revision": revision}, f"{file}: {size:,} bytes, schema {revision}."

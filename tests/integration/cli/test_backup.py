@@ -226,6 +226,19 @@ def test_invalid_and_newer_backups_are_rejected_without_data_loss(
     assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == ExitCode.INVALID
 
 
+def test_backup_names_the_weights_that_it_does_not_hold(
+    stores: Stores, settings: Settings, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.database_url is not None
+    monkeypatch.setenv("SPECIATE_CHECKPOINTS_DIR", str(tmp_path / "learned"))
+    source = settings.database_url.get_secret_value()
+    assert call(source, "backup", str(tmp_path / "none.dump"))[::2] == (ExitCode.OK, "")
+    (tmp_path / "learned").mkdir()
+    code, _, err = call(source, "backup", str(tmp_path / "some.dump"))
+    assert code == ExitCode.OK
+    assert f"copy {tmp_path / 'learned'}, too" in err
+
+
 def test_damaged_backup_changes_nothing(
     stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
 ) -> None:
