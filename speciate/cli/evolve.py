@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.best_program import check_out_options, find_best_program, remove_others, require_free
+from speciate.cli.best_program import FACTS, check_out_options, find_best_program, remove_others, require_free
 from speciate.cli.common import (
     PROJECT_FLAG,
     URL_FLAG,
@@ -113,7 +113,7 @@ def evolve_command(
     9: completed, but a --target is not met; 10: paused; 1: failed.
     """
     check_out_options(out, no_out=no_out)
-    if out is not None and not out.is_dir():
+    if out is not None and not (out / FACTS).is_file():  # a paused run may have written it
         require_free(out, None)
     limits = drop_none(evaluations=evaluations) | options.pop("budget", {})
     confirm_budget(limits, yes=yes)
@@ -123,7 +123,7 @@ def evolve_command(
     from speciate.settings import load_settings
 
     tracker = load_tracker(log)
-    scoring = output.console(stderr=True).status("Scoring the seed program …")
+    scoring = output.console(stderr=True).status("Starting …")
 
     def announce(limit_s: float) -> None:
         text = f"Scoring the seed program, up to {limit_s:g} s, more while this machine is busy …"

@@ -35,6 +35,7 @@ from speciate.problems.writing import toml_text
 if TYPE_CHECKING:
     from evaluators.restarting_candidate import RestartingCandidate
     from speciate.client import Client, RunHandle
+    from speciate.compat.measuring import Score
     from speciate.local.sandbox import LocalSandbox
     from speciate.schema.evaluations import LeasedEvaluation
 
@@ -85,9 +86,13 @@ class ScoreFunction:
         self._failure: BaseException | None = None
         self._seed_s = 0.0
 
-    def problem(
-        self, program: Path | str | None, sandbox: LocalSandbox, *, name: str | None = None, **goals: Any
-    ) -> Converted:
+    def scoring(self, sandbox: LocalSandbox) -> Score:
+        def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+            return [self._score_seed(problem, seed, sandbox) for seed in seeds]
+
+        return score
+
+    def problem(self, program: Path | str | None, score: Score, *, name: str | None = None, **goals: Any) -> Converted:
         """Return the problem of a program that this function scores; ``goals`` as of ``convert``."""
         text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
@@ -101,9 +106,6 @@ class ScoreFunction:
             description=task,
             remarks=() if task else (UNPROMPTED,),
         )
-
-        def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
-            return [self._score_seed(problem, seed, sandbox) for seed in seeds]
 
         converted = convert(draft, score, **goals, anyway=True)
         if not self._dropped:
@@ -123,9 +125,10 @@ class ScoreFunction:
             )
             return Rewards({each: values.get(each) for each in candidate.objectives}, texts)
 
-        # The seed program was scored before the run was started or continued.
+        scored = self._seed_s > 0  # else by the call that began the run
+        self._seed_s = self._seed_s or run.candidate(1).wall_s
         worker = EvaluationWorker(
-            client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S, worked=True
+            client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S, worked=scored
         )
 
         def work() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,18 +19,19 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.local.engine import local_client
 from speciate.local.sandbox import LocalSandbox
 from speciate.policies.inline import agent_policy, register
+from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.compat.conversion import Converted
+    from speciate.compat.measuring import Score
     from speciate.evolution.functions import ScoreFunction
     from speciate.schema.estimates import RunEstimate
     from speciate.schema.problems import ProblemVersion
 
 DEFAULT_EVALUATIONS: Final = 100
-_MISTAKE_WITHIN_S: Final = 0.1
-"""Time in which files are read; a mistake in them shows before a database starts."""
+_UNENDED: Final = (RunState.PAUSED, RunState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,29 +78,36 @@ class Evolution:
 def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
-    """Score the seed program, and start or continue the run of a task; ``local_client`` says where it is executed."""
+    """Score the seed program and start the run of a task, or continue it; ``local_client`` says where it is executed.
+
+    Mistakes that show without a score are told before the evaluator, which may take minutes, starts.
+    """
     task = _configured(task)
     fields = dict(task.spec)
     budget = _set(fields.pop("budget", {}))
     spec = run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **fields)
+    build_strategy(spec.strategy, spec.strategy_options)
+    slug = _slug_of(task)
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]
         settings = settings.model_copy(update={"agent_commands": (*settings.agent_commands, *commands)})
-    with ThreadPoolExecutor(1) as pool, closing(LocalSandbox(settings)) as sandbox:
-        scored = pool.submit(_problem_of, task, sandbox)
-        if wait([scored], _MISTAKE_WITHIN_S).done:
-            scored.result()
-        with local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client:
-            problem = scored.result()
-            if task.function is None:
-                check_evaluated(client, problem.problem)
-            run, continues = _run_of(client, problem, task, spec)
-            evolution = Evolution(client, run, problem, continues)
-            if task.function is None:
-                yield evolution
-                return
-            with task.function.serving(client, run, problem.problem, sandbox):
-                yield evolution
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(LocalSandbox(settings)) as sandbox,
+        local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client,
+    ):
+        weights = _registered(client, task, spec)
+        begun = None if task.anew else _begun(client, task, slug, spec, weights)
+        problem = begun or pool.submit(_problem_of, task, _scoring(task, sandbox)).result()
+        if task.function is None:
+            check_evaluated(client, problem.problem)
+        run, continues = _run_of(client, problem, task, spec, weights)
+        evolution = Evolution(client, run, problem, continues)
+        if task.function is None:
+            yield evolution
+            return
+        with task.function.serving(client, run, problem.problem, sandbox):
+            yield evolution
 
 
 def check_evaluated(client: Client, problem: Problem) -> None:
@@ -128,21 +136,44 @@ def _set(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _problem_of(task: Task, sandbox: LocalSandbox) -> Converted:
+def _problem_of(task: Task, score: Score) -> Converted:
     if task.function is not None:
-        return task.function.problem(task.program, sandbox, **task.problem)
+        return task.function.problem(task.program, score, **task.problem)
     from speciate.compat.inline import inline_problem
+
+    return inline_problem(task.program, task.evaluator, score=score, **task.problem)
+
+
+def _scoring(task: Task, sandbox: LocalSandbox) -> Score:
+    if task.function is not None:
+        return task.function.scoring(sandbox)
 
     def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
         if task.announce is not None and 0 in seeds:
             task.announce(problem.limits.wall_s)
         return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
-    return inline_problem(task.program, task.evaluator, score=score, **task.problem)
+    return score
 
 
-def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tuple[RunHandle, bool]:
-    version = _same_version(client, problem) or client.problems.add(problem.problem)
+class _UnscoredError(Exception):
+    pass
+
+
+def _slug_of(task: Task) -> str:
+    """Return the name of a task's problem, which its files tell without an evaluation."""
+
+    def score(problem: Problem, _: Sequence[int]) -> list[Evaluation]:
+        raise _UnscoredError(problem.slug)
+
+    try:
+        return _problem_of(task, score).problem.slug
+    except _UnscoredError as stopped_by:
+        return str(stopped_by)
+
+
+def _registered(client: Client, task: Task, spec: RunSpec) -> dict[str, float]:
+    """Register models and agents, and return the weights of all policies by id."""
     weights = register(
         client.policies, task.models, task.agents, **_set({**task.sampling, "budget": spec.budget.tokens})
     )
@@ -150,7 +181,29 @@ def _run_of(client: Client, problem: Converted, task: Task, spec: RunSpec) -> tu
         weights[task.policies] = 1.0
     weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies
     weights = weights or {MUTATOR: 1.0}
-    ids = {str(client.policies.get(name).id): weight for name, weight in weights.items()}
+    return {str(client.policies.get(name).id): weight for name, weight in weights.items()}
+
+
+def _begun(client: Client, task: Task, slug: str, spec: RunSpec, ids: Mapping[str, float]) -> Converted | None:
+    """Return the problem of a run that began with the same inputs, with what its seed program scored there."""
+    from speciate.compat.conversion import Converted
+    from speciate.compat.inline import same_inputs
+
+    with suppress(NotFoundError, InvalidInputError):  # scoring says what is wrong
+        version = client.problems.get(slug)
+        for run in (run for state in _UNENDED for run in _alike(client, version, spec, ids, state)):
+            seed = (run.candidate(1).rewards if run.record.evaluated else None) or {}
+            listed = "\n".join(f"{name} = {value!r}" for name, value in seed.items())
+            known = [Evaluation(rewards=(0.0,), artifacts={"other metrics": listed})]
+            if same_inputs(version.definition, _problem_of(task, lambda *call: known * len(call[1])).problem):  # noqa: B023
+                return Converted(version.definition, seed=seed)
+    return None
+
+
+def _run_of(
+    client: Client, problem: Converted, task: Task, spec: RunSpec, ids: Mapping[str, float]
+) -> tuple[RunHandle, bool]:
+    version = _same_version(client, problem) or client.problems.add(problem.problem)
     if not task.anew:
         for paused in _alike(client, version, spec, ids, RunState.PAUSED):
             with suppress(ConflictError):  # another process has continued it

@@ -49,13 +49,14 @@ class Service:
 
 
 def test_a_seed_program_that_ends_the_process_is_an_error() -> None:
+    function = ScoreFunction(score)
     with pytest.raises(InvalidInputError, match="fails on the seed program: SystemExit: 3"):
-        ScoreFunction(score).problem("import sys\nsys.exit(3)\n", SANDBOX)
+        function.problem("import sys\nsys.exit(3)\n", function.scoring(SANDBOX))
 
 
 def test_a_candidate_has_a_wall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     function, service = ScoreFunction(score), Service("import time\nwhile True: time.sleep(0.01)\n")
-    problem = function.problem(SEED, SANDBOX).problem
+    problem = function.problem(SEED, function.scoring(SANDBOX)).problem
     monkeypatch.setattr(functions, "_PATIENCE", 0)
     problem = problem.model_copy(update={"limits": problem.limits.model_copy(update={"wall_s": 0.2})})
     run: Any = SimpleNamespace(id=uuid4())
@@ -66,7 +67,7 @@ def test_a_candidate_has_a_wall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stop_waits_for_no_candidate() -> None:
     function, service = ScoreFunction(score), Service("import time\nwhile True: time.sleep(0.01)\n")
-    problem = function.problem(SEED, SANDBOX).problem
+    problem = function.problem(SEED, function.scoring(SANDBOX)).problem
     run: Any = SimpleNamespace(id=uuid4())
     with function.serving(service, run, problem, SANDBOX):  # type: ignore[arg-type]
         assert service.leased.wait(60)

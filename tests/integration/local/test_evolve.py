@@ -71,10 +71,12 @@ def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir
             break
     _, notes = first.communicate(timeout=120)
     assert first.returncode == 130
+    assert "Scoring the seed program" in notes
     assert "same command" in notes
     second = command(data_dir, task, *arguments, "--out", "better", "--json")
     output, notes = second.communicate(timeout=180)
     assert second.returncode == 0, notes
+    assert "Scoring" not in notes
     first_line, *_, last_line = map(json.loads, output.splitlines())
     assert (first_line["id"], last_line["id"], last_line["state"]) == (run, run, "completed")
     best = json.loads((task / "better" / "best.json").read_text())
@@ -104,7 +106,6 @@ def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task
         (("initial_program.py", "evaluator.py", "-n", "0"), 2, "-n"),
         (("no-such-problem",), 5, "no-such-problem"),
         (("initial_program.py", "evaluator.py", "--minimize", "loss"), 4, "combined_score, speed"),
-        (("initial_program.py", "evaluator.py", "--model", "openai/gpt-5-mini"), 4, "OPENAI_API_KEY"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(
@@ -113,6 +114,24 @@ def test_a_mistake_is_told_with_its_place(
     process = command(data_dir, task, *arguments)
     output, notes = process.communicate(timeout=120)
     assert words in notes
+    assert process.returncode == code, (output, notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--model", "openai/gpt-5-mini"), 4, "OPENAI_API_KEY"),
+        (("--agent", "claud -p"), 3, "there is no program 'claud'"),
+        (("--out", "."), 6, "holds other files"),
+    ],
+)
+def test_a_mistake_in_an_option_is_told_before_the_evaluator_starts(
+    data_dir: Path, task: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    process = command(data_dir, task, "initial_program.py", "evaluator.py", *options)
+    output, notes = process.communicate(timeout=120)
+    assert words in notes
+    assert "Scoring" not in notes
     assert process.returncode == code, (output, notes)
 
 

@@ -14,7 +14,7 @@ PROGRAM = "def solve():\n    return 0.4\n"
 
 
 def score(path: str) -> float:
-    return float(len(path))
+    raise AssertionError("scored before the arguments were checked")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,8 @@ def score(path: str) -> float:
         ({"evaluator": None}, "the evaluator is missing"),
         ({"model": 3}, "model is 3"),
         ({"maximize": ("a", 3)}, "maximize is 3"),
+        ({"strategy": "adaptive"}, "Did you mean 'adaptive_evolution'?"),
+        ({"strategy_options": {"popultion": 3}}, "popultion"),
         ({"model": "gpt-5-mini"}, "Did you mean openai/gpt-5-mini?"),
     ],
 )

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from speciate.compat.conversion import Converted
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.fingerprint import fingerprint
 from speciate.evolution.functions import ScoreFunction
@@ -23,6 +24,11 @@ from speciate.local.sandbox import LocalSandbox
 
 PROGRAM = "def solve():\n    return 0.4\n"
 NO_SANDBOX = cast("LocalSandbox", None)
+
+
+def converted(score: Callable[..., Any], program: str = PROGRAM, **goals: Any) -> Converted:
+    function = ScoreFunction(score)
+    return function.problem(program, function.scoring(NO_SANDBOX), **goals)
 
 
 def digest(function: Any) -> str:
@@ -102,7 +108,7 @@ def problem_of(answer: object, **goals: Any) -> Any:
     def score(path: str) -> object:
         return answer
 
-    return ScoreFunction(score).problem(PROGRAM, NO_SANDBOX, **goals)
+    return converted(score, **goals)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,7 @@ def test_an_asynchronous_function_is_awaited() -> None:
         await asyncio.sleep(0)
         return 2.5
 
-    assert ScoreFunction(score).problem(PROGRAM, NO_SANDBOX).seed == {"score": 2.5}
+    assert converted(score).seed == {"score": 2.5}
 
 
 def test_nested_values_are_left_out_with_a_note() -> None:
@@ -143,7 +149,7 @@ def test_a_function_that_expects_a_candidate_learns_how_to_get_it() -> None:
         return float(program.call("solve"))
 
     with pytest.raises(InvalidInputError, match="the path of the program's file: a parameter named candidate"):
-        ScoreFunction(score).problem(PROGRAM, NO_SANDBOX)
+        converted(score)
 
 
 def test_a_set_gives_one_digest_in_all_processes(tmp_path: Path) -> None:
