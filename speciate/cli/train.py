@@ -131,7 +131,7 @@ def train_command(
             _train_base(task, seed, folder)
         else:
             if config.multi_answer and opened.answers == 1:
-                output.print_note(f"warning: task {task} has one answer per rollout: {method} trains no sets of answers.")
+                output.print_note(f"warning: task {task} has one answer per rollout: {method} trains no sets.")
             if not diagnose:
                 complete = check_run(opened, config, folder, resume=resume)
             start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
