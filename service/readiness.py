@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.messaging.client_library import redis
 from speciate.storage.database import check_version
-from speciate.storage.migrate import SchemaState, current_revision, schema_state
+from speciate.storage.migrate import check_schema, current_revision
 from speciate.storage.stores import Stores
 
 
@@ -66,13 +66,11 @@ def _postgresql(stores: Stores) -> str:
 def _answer_of_postgresql(stores: Stores) -> str:
     try:
         version = check_version(stores.engine)
-        state = schema_state(current_revision(stores.engine))
+        # A newer schema is compatible: replicas stay ready while others are being upgraded.
+        check_schema(current_revision(stores.engine))
     except DBAPIError as error:
         # The server may have stopped between the two queries.
         raise UnavailableError(f"PostgreSQL does not respond: {type(error.orig).__name__}.") from error
-    # A newer schema is compatible: replicas stay ready while others are being upgraded.
-    if state in {SchemaState.OLDER, SchemaState.UNKNOWN}:
-        raise UnavailableError("the database schema is out of date.", remedy="Run `speciate migrate`.")
     return version
 
 

@@ -11,13 +11,14 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
 from speciate.domain.capabilities import IMAGE_CAPABILITIES
-from speciate.domain.errors import SpeciateError
+from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.domain.known_languages import LANGUAGE_PROGRAMS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.work import Queue
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
-from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
+from speciate.storage.database import first_line
+from speciate.storage.migrate import NEWEST_REVISION, check_schema, revision_of
 from speciate.storage.stores import Stores
 from speciate.storage.work.waiting_runs import needed_capabilities
 from workers.composition import evaluator, settings
@@ -40,16 +41,15 @@ def wait_for_schema(settings: Settings) -> None:
 
 def _schema_problem(url: str) -> str | None:
     try:
-        revision = revision_of(url)
-    except psycopg.Error as error:
+        check_schema(revision := revision_of(url))
+    except psycopg.OperationalError as error:
+        return f"PostgreSQL does not respond: {first_line(error)}. Check SPECIATE_DATABASE_URL."
+    except psycopg.Error as error:  # its text may hold the password
         return f"cannot read the schema revision of the database ({type(error).__name__})"
-    match schema_state(revision):
-        case SchemaState.OLDER | SchemaState.UNKNOWN:
-            return f"the schema has revision {revision or 'none'}, {NEWEST_REVISION} is needed: run `speciate migrate`"
-        case SchemaState.NEWER:
-            _log.warning(
-                "the schema has revision %s; this worker, built for %s, works with it", revision, NEWEST_REVISION
-            )
+    except ConfigurationError as error:
+        return str(error)
+    if revision != NEWEST_REVISION:
+        _log.warning("the schema has revision %s; this worker, built for %s, works with it", revision, NEWEST_REVISION)
     return None
 
 

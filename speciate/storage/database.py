@@ -150,7 +150,7 @@ def check_version(engine: sa.Engine) -> str:
         with engine.connect() as connection:
             number, version, encoding = connection.exec_driver_sql(f"SELECT {', '.join(settings)}").one()
     except OperationalError as error:
-        raise UnavailableError(f"PostgreSQL does not respond: {_first_line(error)}.") from error
+        raise UnavailableError(f"PostgreSQL does not respond: {first_line(error.orig)}.") from error
     if int(number) // 10_000 < MINIMUM_VERSION:
         raise ConfigurationError(
             f"PostgreSQL {version} is too old.", remedy=f"Version {MINIMUM_VERSION} or newer is needed."
@@ -191,8 +191,8 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
                 if not (_is_away(error) or _is_conflict(error)):
                     raise
                 if time.monotonic() + delay > deadline:
-                    raise UnavailableError(f"PostgreSQL does not respond: {_first_line(error)}.") from error
-                _log.warning("PostgreSQL does not respond, retrying in %.2f s: %s", delay, _first_line(error))
+                    raise UnavailableError(f"PostgreSQL does not respond: {first_line(error.orig)}.") from error
+                _log.warning("PostgreSQL does not respond, retrying in %.2f s: %s", delay, first_line(error.orig))
             time.sleep(delay)
             delay = min(delay * 2, 1.0)
 
@@ -299,5 +299,5 @@ def _is_conflict(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in {"40001", "40P01", "55P03"}
 
 
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+def first_line(error: BaseException | None) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -26,6 +26,8 @@ FIRST_REVISION: Final = "0207"
 NEWEST_REVISION: Final = "0210"
 """Schema that the statements of ``speciate.storage`` expect."""
 
+NEWER_REMEDY: Final = "A newer version of Speciate wrote it: upgrade Speciate, or use another database."
+
 _LOCK = 0x5EC1A7E
 _SCRIPTS: Final = process_roots.FOLDER / "migrations"
 # A session that waits for a table lock blocks every later one, so the migration gives up soon and tries again.
@@ -56,6 +58,16 @@ def schema_state(revision: str | None) -> SchemaState:
     if revision == NEWEST_REVISION:
         return SchemaState.CURRENT
     return SchemaState.NEWER if revision > NEWEST_REVISION else SchemaState.OLDER
+
+
+def check_schema(revision: str | None) -> None:
+    """Raise ``ConfigurationError`` with the remedy unless this version works with a schema revision."""
+    match schema_state(revision):
+        case SchemaState.UNKNOWN:
+            raise _refused(revision, None)
+        case SchemaState.OLDER:
+            needed = f"the schema has revision {revision or 'none'}, {NEWEST_REVISION} is needed."
+            raise ConfigurationError(needed, remedy="Run `speciate migrate`.")
 
 
 def _connect(database_url: str) -> psycopg.Connection:
@@ -123,7 +135,7 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
         except CommandError as error:
             raise ConfigurationError(
                 f"the database's schema cannot be upgraded: {error}.",
-                remedy="A newer version of Speciate wrote it: upgrade Speciate, or use another database.",
+                remedy=NEWER_REMEDY,
             ) from error
         finally:
             connection.rollback()

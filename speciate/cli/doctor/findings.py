@@ -34,10 +34,10 @@ def judged(name: str, detail: str, remedy: str = "") -> Finding:
     return Finding(name, Status.WARNING if remedy else Status.GOOD, detail, remedy)
 
 
-def run_check(name: str, check: Callable[[Settings], str], settings: Settings) -> Finding:
-    """Return the detail that a check returns as a good finding, or the error that it raises as a bad one."""
+def run_check(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+    """Return the finding of a check, or the error that it raises as a bad one."""
     try:
-        return Finding(name, Status.GOOD, check(settings))
+        return check(settings)
     except SpeciateError as error:
         return error_finding(name, Status.BAD, error)
 

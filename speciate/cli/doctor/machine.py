@@ -30,7 +30,7 @@ from speciate.policies.prices import PRICES_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
 from speciate.storage.access.secrets import SealedSecrets
 from speciate.storage.database import check_version, connect
-from speciate.storage.migrate import NEWEST_REVISION, current_revision
+from speciate.storage.migrate import NEWER_REMEDY, NEWEST_REVISION, check_schema, current_revision
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
@@ -143,13 +143,16 @@ def engines() -> Finding:
     return judged("container engines", f"{detail}. Not available: {missing}" if missing else detail)
 
 
-def postgres(settings: Settings) -> str:
-    """Check PostgreSQL: the configured server, or the programs of the embedded one."""
+def postgres(settings: Settings) -> Finding:
+    """Check PostgreSQL: the configured server and its schema, or the programs of the embedded one."""
     if settings.database_url is None:
         programs = find_postgres()
-        return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
+        return judged("postgres", f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}")
     with _connected(settings.database_url.get_secret_value()) as engine:
-        return f"configured, PostgreSQL {check_version(engine)}"
+        detail = f"configured, PostgreSQL {check_version(engine)}"
+        check_schema(revision := current_revision(engine))
+        newer = revision != NEWEST_REVISION
+        return judged("postgres", f"{detail}, schema {revision}", NEWER_REMEDY if newer else "")
 
 
 @contextmanager
@@ -161,12 +164,12 @@ def _connected(url: str) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def redis(settings: Settings) -> str:
+def redis(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return f"embedded, {find_valkey()}"
+        return judged("redis", f"embedded, {find_valkey()}")
     info = check_redis(settings.redis_url.get_secret_value())
     version = info.get("valkey_version") or info.get("redis_version")
-    return f"configured, {info.get('server_name', 'redis')} {version}"
+    return judged("redis", f"configured, {info.get('server_name', 'redis')} {version}")
 
 
 def _check_tier(tier: str, settings: Settings) -> Finding:

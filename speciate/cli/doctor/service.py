@@ -36,13 +36,13 @@ def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
     try:
         client = Client(url)
     except UnavailableError as error:
-        yield error_finding("api", Status.WARNING, error)
+        yield error_finding("api", Status.BAD, error)
         return
     with client, httpx.Client(**Connection.to(url, None).options()) as http:
         try:
             ready = client.ready()
         except SpeciateError as error:
-            yield error_finding("api", Status.WARNING, error)
+            yield error_finding("api", Status.BAD, error)
             return
         version = str(ready.get("version", ""))
         if version and version != __version__:

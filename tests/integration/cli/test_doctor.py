@@ -1,18 +1,20 @@
-"""``speciate doctor`` checks the secret key against the sealed secrets and never shows a key."""
+"""``speciate doctor`` checks the schema, and the secret key against the sealed secrets; it never shows a key."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy as sa
 from pydantic import SecretStr
 
 from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.cli.doctor import machine, service
-from speciate.cli.doctor.findings import Finding, Status
+from speciate.cli.doctor.findings import Finding, Status, run_check
 from speciate.domain.policy import Policy
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
+from speciate.storage.migrate import NEWEST_REVISION
 from speciate.storage.stores import Stores, open_stores
 
 pytestmark = pytest.mark.servers
@@ -31,6 +33,26 @@ def _remotely(settings: Settings) -> Finding:
     metrics.forget(collector)
     stores.close()
     return next(each for each in found if each.name == "secret key")
+
+
+@pytest.mark.parametrize(
+    ("revision", "status", "detail", "remedy"),
+    [
+        (NEWEST_REVISION, Status.GOOD, f", schema {NEWEST_REVISION}", ""),
+        ("9000", Status.WARNING, ", schema 9000", "upgrade Speciate"),
+        ("0207", Status.BAD, f"revision 0207, {NEWEST_REVISION} is needed", "Run `speciate migrate`."),
+        ("0001", Status.BAD, "revision 0001 of an unreleased version", "Use another database."),
+    ],
+)
+def test_the_schema_is_one_that_this_version_works_with(
+    settings: Settings, stores: Stores, revision: str, status: Status, detail: str, remedy: str
+) -> None:
+    with stores.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :to"), {"to": revision})
+    finding = run_check("postgres", machine.postgres, settings)
+    assert finding.status is status
+    assert detail in finding.detail
+    assert remedy in finding.remedy
 
 
 def test_secret_key_is_checked_against_sealed_secrets(settings: Settings, stores: Stores) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import make_url
 
 from speciate.domain.errors import ConflictError
 from speciate.settings import Settings
@@ -101,16 +102,25 @@ def test_worker_waits_for_the_schema(
     monkeypatch.setattr(startup, "_WARN_S", 0.1)
     with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-    assert "out of date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
+    assert "of an unreleased version" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
     waiting = threading.Thread(target=startup.wait_for_schema, args=(settings,))
     waiting.start()
     waiting.join(1)
     assert waiting.is_alive()
-    assert f"revision 0001, {NEWEST_REVISION} is needed: run `speciate migrate`" in caplog.text
+    assert "this worker waits: The database has schema revision 0001 of an unreleased version" in caplog.text
+    assert "speciate migrate" not in caplog.text  # which refuses it
     with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST_REVISION})
     waiting.join(10)
     assert not waiting.is_alive()
+
+
+def test_a_worker_says_why_postgresql_refuses_it(settings: Settings) -> None:
+    url = make_url(settings.database_url.get_secret_value()).set(drivername="postgresql", password="n0t-it")
+    problem = startup._schema_problem(url.render_as_string(hide_password=False))
+    assert "PostgreSQL does not respond" in problem
+    assert "password authentication failed" in problem
+    assert "n0t-it" not in problem
 
 
 def test_draining_process_is_not_ready_but_serves(lab: Lab) -> None:

@@ -49,7 +49,17 @@ def test_doctor_prints_fixes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.code == ExitCode.FAILED
     assert ":pass" not in outcome.out + outcome.err
     assert "Check SPECIATE_REDIS_URL." in outcome.out
-    assert sum(line.startswith("FAIL") for line in outcome.lines) == 2
+    assert sum(line.startswith("FAIL") for line in outcome.lines) == 3
+
+
+def test_doctor_fails_if_the_service_it_was_given_is_away_or_not_ready(cli: Cli, service: FakeService) -> None:
+    absent = cli("--url", "http://127.0.0.1:1", "doctor")
+    assert absent.code == ExitCode.FAILED
+    assert any(line.startswith("FAIL  api: cannot reach the service at http://127.0.0.1:1") for line in absent.lines)
+    service.on("GET", "/readyz", problem(503, "unavailable", "PostgreSQL does not respond."))
+    unready = cli("--url", service.url, "doctor")
+    assert unready.code == ExitCode.FAILED
+    assert any(line.startswith("FAIL  api: PostgreSQL does not respond.") for line in unready.lines)
 
 
 def test_doctor_reports_unknown_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +92,7 @@ def test_doctor_is_content_before_the_first_start(cli: Cli, tmp_path: Path, monk
     assert "ok    api: no service runs on this machine yet: `speciate up` starts one" in cli("doctor").lines
     killed = {"database_url": "postgresql://u@127.0.0.1:1/x", "redis_url": "redis://127.0.0.1:1/0"}
     (tmp_path / "running.json").write_text(json.dumps(killed))
-    assert any(line.startswith("warn  api: cannot reach the service") for line in cli("doctor").lines)
+    assert any(line.startswith("FAIL  api: cannot reach the service") for line in cli("doctor").lines)
 
 
 def test_doctor_counts_languages_that_the_tier_does_not_run_as_missing(tmp_path: Path) -> None:
