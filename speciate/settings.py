@@ -48,6 +48,8 @@ AGENT_KEYS: Final = (
 """Variables by which well-known agents log in; they receive them on the machine of their user."""
 UNSAFE: Final = "unsafe"
 """The sandbox tier without containment."""
+_SHORTEST_TOKEN: Final = 16
+"""Characters of the operator's token, if other machines reach the API."""
 
 _SERVERS: Final = {
     "PostgreSQL": ("postgresql://USER@HOST/DATABASE", {"postgresql", "postgresql+psycopg", "postgres"}),
@@ -145,7 +147,7 @@ class Settings(BaseModel):
     )
     """Directory for data, logs and passwords of the embedded servers; always absolute."""
     host: str = "127.0.0.1"
-    """Address that the API listens on; any but loopback requires a token."""
+    """Address that the API listens on; any but loopback requires a long token."""
     port: int = Field(default=8420, ge=0, le=65535)
     """Port that the API listens on; 0 selects a free one."""
     url: str | None = None
@@ -307,14 +309,16 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse to serve other machines without a token, or with an empty one."""
-    if settings.token is None and not is_loopback(settings.host):
+    """Refuse to serve other machines without a token that nobody can guess, or anybody with an empty one."""
+    token = None if settings.token is None else settings.token.get_secret_value()
+    if token == "":
+        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Set it to a long random text, or unset it.")
+    if len(token or "") < _SHORTEST_TOKEN and not is_loopback(settings.host):
+        given = "without a token" if token is None else f"with a token of fewer than {_SHORTEST_TOKEN} characters"
         raise ConfigurationError(
-            f"the API would listen on {settings.host} without a token.",
+            f"the API would listen on {settings.host} {given}.",
             remedy="Set SPECIATE_TOKEN to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
         )
-    if settings.token is not None and not settings.token.get_secret_value():
-        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Set it to a long random text, or unset it.")
 
 
 @lru_cache(maxsize=256)

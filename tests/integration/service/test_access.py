@@ -36,20 +36,23 @@ NOT_JSON: list[tuple[bytes, int | None]] = [
 
 
 def test_a_token_is_asked_for_everywhere_but_at_the_doors(settings: Settings, serve: Callable[..., Api]) -> None:
-    api = serve(settings.model_copy(update={"token": SecretStr("s3cret"), "host": "0.0.0.0"}))
+    api = serve(settings.model_copy(update={"token": SecretStr("s3cret-of-operator"), "host": "0.0.0.0"}))
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
-        {"Authorization": "Basic s3cret"},
+        {"Authorization": "Basic s3cret-of-operator"},
         {"Authorization": "Bearer"},
     ):
         for path in ("/v1/runs", "/v1/openapi.json", "/nowhere"):
             answer = api.get(path, headers=headers)
-            assert "s3cret" not in answer.text
+            assert "s3cret-of-operator" not in answer.text
             refused(answer, 401, "unauthorized")
             assert answer.headers["www-authenticate"] == "Bearer"
-    assert api.get("/v1/runs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
-    assert api.get("/v1/runs", headers={"Authorization": "bearer s3cret", "Host": "lab.example"}).status_code == 200
+    assert api.get("/v1/runs", headers={"Authorization": "Bearer s3cret-of-operator"}).status_code == 200
+    assert (
+        api.get("/v1/runs", headers={"Authorization": "bearer s3cret-of-operator", "Host": "lab.example"}).status_code
+        == 200
+    )
     assert api.get("/healthz").status_code == api.get("/readyz").status_code == 200
 
 
@@ -57,7 +60,11 @@ def test_without_a_token_only_this_machine_is_served() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "lab.example", ""):
         with pytest.raises(ConfigurationError, match="SPECIATE_TOKEN"):
             create_app(Settings(host=host))
+        with pytest.raises(ConfigurationError, match=r"fewer than 16 characters.*openssl rand -hex 32"):
+            create_app(Settings(host=host, token=SecretStr("x" * 15)))
+        create_app(Settings(host=host, token=SecretStr("x" * 16)))
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
+        create_app(Settings(host=host, token=SecretStr("x")))
         create_app(Settings(host=host))
     with pytest.raises(ConfigurationError, match="empty"):
         create_app(Settings(token=SecretStr("")))

@@ -32,7 +32,7 @@ def test_checked_in_document_is_current(document: dict[str, Any]) -> None:
 def test_token_in_the_environment_does_not_change_the_document(
     document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SPECIATE_TOKEN", "x")
+    monkeypatch.setenv("SPECIATE_TOKEN", "x" * 16)
     monkeypatch.setenv("SPECIATE_HOST", "0.0.0.0")
     assert _document() == document
 
