@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import DBAPIError
@@ -27,30 +26,25 @@ class Readiness:
         self._thread = CapacityLimiter(1)
         self._began = float("-inf")
         self._texts: dict[str, str] = {}
-        self._failures: list[str] = []
+        self._failure = ""
 
     async def check(self) -> dict[str, str]:
-        """Return a text for each server that responds."""
+        """Return a text for each server; raises ``UnavailableError`` if PostgreSQL cannot be used."""
         arrived = time.monotonic()
         async with self._lock:
             if self._began < arrived:
                 began = time.monotonic()
-                self._texts, self._failures = await to_thread.run_sync(self._ask, limiter=self._thread)
+                self._texts, self._failure = await to_thread.run_sync(self._ask, limiter=self._thread)
                 self._began = began
-            if self._failures:
-                raise UnavailableError(" ".join(self._failures))
+            if self._failure:
+                raise UnavailableError(self._failure)
             return self._texts
 
-    def _ask(self) -> tuple[dict[str, str], list[str]]:
-        texts: dict[str, str] = {}
-        failures: list[str] = []
-        checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
-        for name, check in checks.items():
-            try:
-                texts[name] = check(self._stores)
-            except (UnavailableError, ConfigurationError) as error:
-                failures.append(str(error))
-        return texts, failures
+    def _ask(self) -> tuple[dict[str, str], str]:
+        try:
+            return {"postgresql": _postgresql(self._stores), "redis": _redis(self._stores)}, ""
+        except (UnavailableError, ConfigurationError) as error:
+            return {}, str(error)
 
 
 def _postgresql(stores: Stores) -> str:
@@ -77,6 +71,6 @@ def _answer_of_postgresql(stores: Stores) -> str:
 def _redis(stores: Stores) -> str:
     try:
         stores.redis.ping()
-    except redis.RedisError as error:
-        raise UnavailableError(f"Redis does not respond: {error}.") from error
+    except redis.RedisError as error:  # most requests need none, and no other replica would have it
+        return f"does not respond: {error}"
     return "ok"

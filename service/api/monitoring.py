@@ -31,7 +31,7 @@ async def healthz() -> HealthResponse:
 
 @probes.get("/readyz")
 async def readyz(request: Request, app_state: AppStateDep) -> ReadinessResponse:
-    """Return 200 if PostgreSQL and Redis respond and the database schema is current, else 503 with the reason."""
+    """Return 200 and the state of Redis if PostgreSQL responds and its schema is current, else 503 with the reason."""
     if request.app.state.draining.is_set():
         raise UnavailableError("this process is shutting down.", remedy="Use another replica.")
     return ReadinessResponse(version=__version__, **await app_state.readiness.check())

@@ -196,9 +196,10 @@ class HealthResponse(Record):
 
 
 class ReadinessResponse(Record):
-    """The process can serve requests: PostgreSQL and Redis respond, and the database schema is current."""
+    """The process can serve requests: PostgreSQL responds, and the database schema is current."""
 
     status: Literal["ready"] = "ready"
     version: str
     postgresql: str
     redis: str
+    """`ok`, or the reason why it does not respond: runs wait meanwhile."""

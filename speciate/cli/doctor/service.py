@@ -51,8 +51,10 @@ def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
         else:
             yield judged("api", f"{client.url} is ready")
         for server in ("postgresql", "redis"):
-            if server in ready:
-                yield judged(server, f"responds to the service ({ready[server]})")
+            if (said := str(ready.get(server, ""))).startswith("does not respond"):
+                yield Finding(server, Status.BAD, f"{said} (as the service says)", "Start it: runs wait until then.")
+            elif said:
+                yield judged(server, f"responds to the service ({said})")
         yield from _clock(http)
         try:
             yield from _authenticated(client, http, tier)

@@ -136,7 +136,7 @@ def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService)
         handler.end_headers()
         handler.wfile.write(body)
 
-    service.on("GET", "/readyz", say({"version": "0.0.2"}))
+    service.on("GET", "/readyz", say({"version": "0.0.2", "redis": "does not respond: refused"}))
     service.on("GET", "/v1/workers", page(worker("evaluate@a", "evaluate", "A"), worker("evaluate@b", "evaluate", "B")))
     service.on("GET", "/v1/policies", page())
     service.on("GET", "/metrics", metrics)
@@ -146,6 +146,7 @@ def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService)
     status = {name: each["status"] for name, each in found.items()}
     assert (status["queue evaluate"], status["queue generate"], status["queue control"]) == ("good", "bad", "bad")
     assert (status["api"], status["versions"], status["tiers"]) == ("warning", "warning", "warning")
+    assert (status["redis"], found["redis"]["detail"][:25]) == ("bad", "does not respond: refused")
     assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
     assert "900 s" in found["work"]["detail"]
     lines[0] = 'speciate_queue_oldest_seconds{kind="learn"} 90'
