@@ -1,5 +1,7 @@
 """Policies: endpoints and programs that propose candidates."""
 
+import json
+import shlex
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Self
@@ -235,6 +237,18 @@ class Policy(Value):
         """Return what the digest covers: the presence of a key, not the key, whose change makes no new version."""
         keyed = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
         return keyed.stored_json()
+
+    def command_with(self, flag: str, *changes: str) -> str:
+        """Return the command that registers it again with changes."""
+        words = ["speciate", "policies", "add", self.slug, "--kind", self.kind]
+        words += [*(["--base-url", self.base_url] if self.base_url else []), "--model", self.model or "MODEL"]
+        words += ["--timeout-s", f"{self.timeout_s:g}"]
+        sampling = self.sampling.model_dump(exclude_defaults=True)
+        for option, values in (("--option", self.options), ("--sampling", sampling)):
+            kept = [name for name in values if (option, name) != (flag, changes[0].partition("=")[0])]
+            words += [word for name in kept for word in (option, f"{name}={json.dumps(values[name])}")]
+        words += [word for change in changes for word in (flag, change)]
+        return shlex.join([*words, *(["--api-key-file", "FILE"] if self.api_key_id else [])])
 
     @property
     def is_external(self) -> bool:

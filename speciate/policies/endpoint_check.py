@@ -54,7 +54,8 @@ class EndpointCheck:
             load = f" (`{provider.load.format(model=self._model)}`)" if provider is not None and provider.load else ""
             raise EndpointMismatchError(
                 f"it serves {_names(cards, self._model)}, not {self._model!r}",
-                f"Pass the name it has there (--model NAME), or serve it under that name{load}.",
+                "Pass the name it has there (--model NAME; to `speciate evolve` --model ADDRESS#NAME or PROVIDER/NAME),"
+                f" or serve it under that name{load}.",
             )
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)

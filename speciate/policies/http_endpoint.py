@@ -36,11 +36,11 @@ OTHER_SERVICE: Final = (
     " whether a proxy or a login page answers in its place."
 )
 _FAILING: Final = "The endpoint answers and fails: see its log or its status page, then resume the run."
-_BUSY: Final = "It limits requests: lower --option concurrency or the run's lanes, or raise --option max_retries."
-_SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
+_BUSY: Final = "It limits requests: resume the run later, or use --lanes 1 or a policy with --option concurrency=1."
+_SLOW: Final = "Raise --timeout-s of the policy, lower its max_tokens or option concurrency, or use --lanes 1."
 _SILENT: Final = "The endpoint takes connections and does not answer: see its log."
 BROKEN: Final = "The answer is cut off or damaged: see the log of the endpoint, or of a proxy before it."
-_LARGE: Final = "Lower --sampling max_tokens, or raise --option max_response_bytes."
+_LARGE: Final = "Lower max_tokens, or raise the policy's option max_response_bytes."
 _CORRECT: Final = "Correct the policy's model, prompt format, sampling or options."
 
 _MAX_MESSAGE: Final = 300

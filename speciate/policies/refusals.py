@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -174,18 +173,7 @@ def _with_fields(policy: Policy, change: Mapping[str, str | None], purpose: str)
 
 
 def _again(policy: Policy, flag: str, change: str, purpose: str = "") -> str:
-    """Return the command that registers a policy with a change."""
-    kept = [("--option", name, json.dumps(value)) for name, value in policy.options.items()]
-    kept += [
-        ("--sampling", name, json.dumps(v)) for name, v in policy.sampling.model_dump(exclude_defaults=True).items()
-    ]
-    words = ["speciate", "policies", "add", policy.slug, "--kind", policy.kind]
-    words += ["--base-url", policy.base_url or "URL", "--model", policy.model or "MODEL"]
-    for option, name, value in kept:
-        if (option, name) != (flag, change.partition("=")[0]):
-            words += [option, f"{name}={value}"]
-    words += [flag, change, *(["--api-key-file", "FILE"] if policy.api_key_id else [])]
-    return f"Run `{shlex.join(words)}`{purpose}, and pass --policy {policy.slug} in place of --model."
+    return f"Run `{policy.command_with(flag, change)}`{purpose}, and pass --policy {policy.slug} in place of --model."
 
 
 def key_remedy(policy: Policy) -> str:

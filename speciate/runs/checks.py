@@ -155,7 +155,8 @@ def _check_prices(policies: RunPolicies) -> None:
     if unknown is not None:
         raise InvalidInputError(
             f"budget.dollars: policy {unknown.name} has no price.",
-            remedy="Register it again with --price input=… --price output=…, US dollars per million tokens.",
+            remedy=f"Run `{unknown.definition.command_with('--price', 'input=1', 'output=2')}` with its dollars per"
+            f" million tokens, and pass --policy {unknown.definition.slug} in place of --model.",
         )
 
 

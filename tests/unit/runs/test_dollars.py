@@ -136,7 +136,7 @@ def version(**changes: object) -> PolicyVersion:
 @pytest.mark.parametrize(
     ("changes", "budget", "expected"),
     [
-        ({"model": "m"}, Budget(dollars=5, evaluations=9), "policy p@1 has no price"),
+        ({"model": "m"}, Budget(dollars=5, evaluations=9), "add p --kind.* --price input=1 --price output=2` with its"),
         ({"model": "m", "price": Price()}, Budget(dollars=5), "policy p@1 spends no known dollars"),
         ({"model": "m", "price": Price()}, Budget(dollars=5, tokens=9), None),
         ({"kind": "program_mutator"}, Budget(dollars=5), "policy p@1 spends no known dollars"),

@@ -183,5 +183,5 @@ def test_an_address_is_verified_without_a_service(lab, tmp_path):
     assert '"verdict": "ok"' in say("--checkpoint", str(folder), "--json")[1]
     assert say("--checkpoint", str(folder), "--model", "again")[0] != 0
     shutil.copytree(folder, tmp_path / "mine")
-    words = "it serves trained, again, not 'mine'. Pass the name it has there (--model NAME)"
+    words = "it serves trained, again, not 'mine'. Pass the name it has there (--model NAME; "
     assert words in " ".join(say("--checkpoint", str(tmp_path / "mine"))[1].split())
