@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import Field
 
-from speciate.domain.candidate import Failure
+from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import Value, storable
 
@@ -56,6 +56,11 @@ _REMEDIES: Final[dict[str, str]] = {
     ),
 }
 
+PROGRAMS_FAIL: Final = (
+    "The evaluator has scored another program of this run, so most likely the new ones lack what it needs: name that,"
+    " such as a function, in the problem's description or the evaluator's docstring, or use a stronger model, and start"
+    " a new run. `speciate runs resume RUN` goes on with this one, for example if the evaluator lacked a file."
+)
 _SEED: Final = "the seed program could not be scored"
 _UNREADABLE: Final = "no answer of the policy could be read"
 _ANSWERS: Final = {
@@ -110,16 +115,20 @@ class Diagnosis(Value):
     def title(self) -> str:
         if self.fault is Fault.EVALUATOR:
             return "The evaluator failed"
-        return _TITLES.get(self.reason, "The answers cannot be read")
+        return "The programs fail" if self._programs_fail else _TITLES.get(self.reason, "The answers cannot be read")
 
     @property
     def finding(self) -> str:
-        what = _ANSWERS.get(self.reason, _UNREADABLE)
+        what = "no new program could be scored" if self._programs_fail else _ANSWERS.get(self.reason, _UNREADABLE)
         if self.fault is Fault.EVALUATOR:
             if self.failures == 1:  # only the seed program's failure is conclusive by itself
                 return _SEED
             what = "no program could be scored"
         return f"{what} ({self.failures} in a row)"
+
+    @property
+    def _programs_fail(self) -> bool:
+        return self.fault is Fault.POLICY and Failure(FailureKind.INVALID_OUTPUT, self.reason).by_evaluator
 
     @property
     def summary(self) -> str:

@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
-from speciate.domain.candidate import BUILD_FAILED, Candidate, Failure, FailureKind
-from speciate.domain.diagnosis import REPEATED, TRUNCATED, Diagnosis, Fault
+from speciate.domain.candidate import BUILD_FAILED, NOT_THE_PROGRAMS_FAULT, Candidate, Failure, FailureKind
+from speciate.domain.diagnosis import PROGRAMS_FAIL, REPEATED, TRUNCATED, Diagnosis, Fault
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
@@ -262,7 +262,7 @@ def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Ca
     """Count a batch; return a diagnosis if the run must pause, since it cannot make progress."""
     return (
         _worst_seeds(context.problem, candidates)
-        or _faulty_evaluator(progress.streaks, candidates)
+        or _faulty_evaluator(progress, candidates)
         or _unreadable_answers(progress.streaks, candidates, last=bool(spent_limits(progress, context)))
         or (_repeated_answers(progress.streaks, candidates) if context.samples_at_endpoint else None)
     )
@@ -282,7 +282,8 @@ def _worst_seeds(problem: Problem, candidates: Sequence[Candidate]) -> Diagnosis
     return Diagnosis.of(Fault.EVALUATOR, failure.as_failure(), number, len(silent), remedy=failure.remedy)
 
 
-def _faulty_evaluator(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
+def _faulty_evaluator(progress: RunProgress, candidates: Sequence[Candidate]) -> Diagnosis | None:
+    streaks = progress.streaks
     new = [each for each in candidates if each.proposal.failure is None and each.duplicate_of is None]
     if any(each.evaluation.rewards is not None for each in new):
         streaks.pop("batches", None)
@@ -299,6 +300,9 @@ def _faulty_evaluator(streaks: dict[str, int], candidates: Sequence[Candidate]) 
     if not seed and (batches < FAULTY_BATCHES or programs < FAULTY_PROGRAMS):
         return None
     number, failure = faults[-1]
+    by_programs = failure.reserved and failure.reason not in NOT_THE_PROGRAMS_FAULT
+    if by_programs and progress.best_number is not None and not seed:
+        return Diagnosis.of(Fault.POLICY, failure, number, programs, remedy=PROGRAMS_FAIL)
     return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
 
 

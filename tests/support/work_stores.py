@@ -777,6 +777,9 @@ class WorkStoreConformance:
         commit = self._batch(commit, RAISED)
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.diagnosis["failures"]) == (RunState.PAUSED, 24)
+        assert progress.diagnosis["fault"] == "policy"  # the evaluator has scored the seed program
+        assert str(progress.reason).startswith("no new program could be scored (24 in a row): evaluator_raised: Import")
+        assert progress.diagnosis["remedy"].startswith("The evaluator has scored another program of this run")
         last = self.harness.events(commit.run_id)[-1]
         assert last.kind is EventKind.RUN_PAUSED
         assert last.data["diagnosis"] == progress.diagnosis
