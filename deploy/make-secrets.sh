@@ -8,7 +8,7 @@ chmod 700 "$folder"
 
 put() {
     [ -s "$folder/$1" ] || printf '%s' "$2" > "$folder/$1"
-    chmod 444 "$folder/$1"
+    chmod 644 "$folder/$1"
 }
 
 random() { od -An -N32 -tx1 /dev/urandom | tr -d ' \n'; }

@@ -185,9 +185,7 @@ def topology() -> Iterator[Topology]:
         subprocess.run([ROOT / "deploy" / "make-secrets.sh", home / "secrets"], check=True)
         endpoints = servers.start()
         for name, address in (("database_url", endpoints.database_url), ("redis_url", endpoints.redis_url)):
-            secret = home / "secrets" / name
-            secret.chmod(0o600)
-            secret.write_text(address)
+            (home / "secrets" / name).write_text(address)
         services = {name: each for name, each in default_services(compose()).items() if name not in _SERVERS}
         with GuardedProcesses() as processes:
             graph = Topology(home, processes, services)

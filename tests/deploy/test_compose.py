@@ -225,6 +225,8 @@ def test_secrets_are_created_once_for_their_owner(tmp_path: Path) -> None:
     assert all(value and value == value.strip() for value in first.values())
     assert len(set(first.values())) == len(first)
     assert first["database_password"] in first["database_url"]
+    # Users of containers read them, and their owner replaces them.
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "secrets").iterdir()} == {0o644}
     assert made() == first
 
 
