@@ -21,6 +21,7 @@ from speciate.storage.stores import Stores
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
+PAGE = ROOT / "docs" / "howto" / "monitor.md"
 DASHBOARD = ROOT / "deploy" / "grafana" / "speciate.json"
 _METRIC = re.compile(r"\b(?:speciate|process)_[a-z_]+")
 
@@ -64,6 +65,14 @@ def test_queried_metrics_are_exported_and_exported_metrics_are_shown(stores: Sto
     ours = set(re.findall(r"^# TYPE (speciate_[a-z_]+) ", text, flags=re.MULTILINE))
     assert {name for name in ours if not any(each.startswith(name) for each in asked)} == set()
     assert counters.EVALUATIONS.name + "_total" in exported
+
+
+def test_documented_scrape_job_is_the_one_that_rules_ask_for() -> None:
+    (documented,) = re.findall(r"^```yaml\n(.+?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for text in (documented, CONFIG.read_text()):
+        (job,) = yaml.safe_load(text)["scrape_configs"]
+        assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
+        assert job["authorization"]["credentials_file"]
 
 
 def test_alerts_have_a_remedy() -> None:
