@@ -85,6 +85,14 @@ def test_rewards_that_a_candidate_could_forge_are_marked(cli: Cli, done: FakeSer
     assert json.loads((DIRECTORY / "best.json").read_text())["mark"] == mark
 
 
+def test_the_file_has_what_evaluations_after_the_end_measured(cli: Cli, service: FakeService) -> None:
+    final = BEST.model_copy(update={"evaluations": 5, "margin": {"radius": 0.25}}).model_dump(mode="json")
+    serve_best(service)
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="completed", best=final)))
+    facts = json.loads(cli("best", RUN, "--json").out)
+    assert (facts["rewards"], facts["evaluations"], facts["margin"]) == ({"radius": 2.5}, 5, {"radius": 0.25})
+
+
 def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService) -> None:
     serve_best(done)
     done.on("POST", "/v1/runs", say(run_json(), 202))
@@ -109,7 +117,9 @@ def test_a_watch_ends_with_the_answer_and_writes_it(cli: Cli, done: FakeService)
         "candidate": 9,
         "id": str(UUID(int=109)),
         "parents": [],
-        "rewards": {"radius": 9.0},
+        "rewards": {"radius": 2.5},
+        "evaluations": 1,
+        "margin": {},
         "scalar": None,
         "targets": ["first"],
         "confirmed": ["first"],
