@@ -9,7 +9,7 @@ import numpy as np
 
 from speciate.domain.candidate import FailureKind, Individual
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
@@ -24,6 +24,7 @@ from speciate.prompts.render import (
     label_of,
     missing_text,
     next_target,
+    noun_of,
     problem_text,
     rewards_text,
     used_text,
@@ -139,7 +140,7 @@ class _Writer:
 
     def requests(self, *, others: bool, form: str = "") -> list[str]:
         """Return the possible requests: the problem's own, or the default ones; models may be trained with those."""
-        word = "document" if self.problem.kind is ProblemKind.DATA else "program"
+        word = noun_of(self.problem)
         values = {"candidate": word, "others": f"{word}s" if others else ""}
         if self.parent is not None and self.parent.failure is not None:
             cause = cause_of(self.parent.failure, self.problem, self.parent.program)

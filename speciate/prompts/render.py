@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from speciate.domain.candidate import Failure, Individual
+from speciate.domain.capabilities import CALLABLE
 from speciate.domain.language import Exchange, Language
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Objective, ObjectiveRole
@@ -27,6 +28,8 @@ _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
 _MAX_LABEL_CHARS: Final = 40
 _NO_LABEL: Final = re.compile(r"[^\w .-]")
+_TEXTS: Final = ("Markdown", "Text")
+"""Languages of candidates that are read, such as prompts, and not run."""
 _NOT_SHOWN: Final = "on data that is not shown"
 _SPARE_DIGITS: Final = 2
 """Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
@@ -41,7 +44,9 @@ def problem_text(
 ) -> str:
     """Return the part of a prompt that is the same until another target of the run is ``confirmed``, by a candidate."""
     secret = secret_objectives(problem)
-    rewards = [_objective_line(o, secret=o.name in secret) for o in problem.objectives][: 2 * _MAX_REWARDS]
+    by_range = len(problem.space.selected) > 1
+    lines = (_objective_line(o, secret=o.name in secret, by_range=by_range) for o in problem.objectives)
+    rewards = [*lines][: 2 * _MAX_REWARDS]
     targets = [
         f"- {t.name}{' (unlocks the problem)' if t.unlock else ''}: {t.rule}"
         + (f" — {t.description}" if t.description else "")
@@ -199,11 +204,13 @@ def _label(name: str) -> str:
     return " ".join(_NO_LABEL.sub(" ", name).split())[:_MAX_LABEL_CHARS]
 
 
-def _objective_line(objective: Objective, *, secret: bool) -> str:
+def _objective_line(objective: Objective, *, secret: bool, by_range: bool) -> str:
     low, high = (short_number(end) for end in objective.range)
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
-            rule = objective.direction.value + ("" if objective.estimated else f", typically {low} to {high}")
+            rule = objective.direction.value
+            if by_range or not objective.estimated:
+                rule += f", {'range' if objective.estimated else 'typically'} {low} to {high}"
         case ObjectiveRole.CONSTRAINT:
             bound = "at least" if objective.maximized else "at most"
             rule = f"constraint: {bound} {short_number(objective.limit)}"
@@ -224,7 +231,7 @@ def _setting(problem: Problem) -> str:
         return ""
     entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
     if problem.language is not None:
-        entry = _language(problem.language, called=problem.kind is not ProblemKind.IN_PROCESS)
+        entry = _language(problem.language, noun_of(problem), called=problem.kind is not ProblemKind.IN_PROCESS)
     if problem.many_files:
         role = "is run" if problem.language is not None else "is called and imports the others"
         entry += f"A program is a set of files, each under a heading; {problem.main_file} {role}. "
@@ -244,14 +251,15 @@ def _limits_text(problem: Problem) -> str:
         parts[1] += " and in all"
     else:
         parts.append(f"{_seconds(limits.wall_s)} in all without waits for a processor")
-    if problem.is_python and not problem.attested:
+    measured_here = not problem.attested or any(each.startswith(CALLABLE) for each in problem.capabilities)
+    if problem.is_python and measured_here:
         libraries = {name.partition(".")[0] for name in problem.preload} | {"numpy", "scipy"}
         packages = problem.requirements or sorted(libraries - sys.stdlib_module_names)
         parts.insert(0, f"Python {sys.version_info.major}.{sys.version_info.minor} with {', '.join(packages)}")
     if not problem.attested and problem.image is None:
         shared = problem.kind is ProblemKind.IN_PROCESS
         parts.append(f"up to {limits.processes} processes" if shared else "one process")
-    return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
+    return f"Each evaluation has {'; '.join(parts)}; {noun_of(problem)}s up to {MAX_PROGRAM_BYTES >> 10} KiB."
 
 
 def _confirmations(problem: Problem) -> str:
@@ -287,11 +295,21 @@ def label_of(problem: Problem) -> str:
     return "" if problem.kind is ProblemKind.DATA else "python"
 
 
+def noun_of(problem: Problem) -> str:
+    """Return what prompts call a candidate."""
+    if problem.kind is ProblemKind.DATA:
+        return "document"
+    language = problem.language
+    return "text" if language is not None and not language.run and language.name in _TEXTS else "program"
+
+
 def _seconds(amount: float) -> str:
     return f"{short_number(amount)} second{'' if amount == 1 else 's'}"
 
 
-def _language(language: Language, *, called: bool) -> str:
+def _language(language: Language, noun: str, *, called: bool) -> str:
+    if noun == "text":
+        return f"The evaluator reads the text, stored as {language.file}. "
     if not called:
         return f"Programs are written in {language.name}, stored as {language.file}. The evaluator runs them. "
     built = f"built with `{' '.join(language.build)}` and " if language.build else ""

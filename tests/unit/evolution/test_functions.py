@@ -21,6 +21,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.evolution.fingerprint import fingerprint
 from speciate.evolution.functions import ScoreFunction
 from speciate.local.sandbox import LocalSandbox
+from speciate.prompts.render import problem_text
 
 PROGRAM = "def solve():\n    return 0.4\n"
 NO_SANDBOX = cast("LocalSandbox", None)
@@ -128,6 +129,13 @@ def test_a_number_that_is_not_finite_is_named(answer: object, goals: dict[str, A
 )
 def test_forms_of_a_score(answer: object) -> None:
     assert problem_of(answer).seed == {"score": 2.5}
+
+
+def test_the_prompt_names_the_python_that_runs_the_program() -> None:
+    problem = ScoreFunction(closure("a")).problem(PROGRAM, NO_SANDBOX).problem
+    assert f"Each evaluation has Python 3.{sys.version_info.minor} with numpy, scipy; one core; " in problem_text(
+        problem
+    )
 
 
 def test_an_asynchronous_function_is_awaited() -> None:

@@ -181,6 +181,8 @@ def test_a_request_to_beat_the_best_says_what_ranks(ask: Ask, problem: Callable[
         best = Individual(2, "x = 2\n", (1.25, 0.25))
         user = ask((best,), (), of=problem(**changes, weights=weights), state=SearchState(best)).user
         assert f": {rule}." in user.rpartition("## Request")[2]
+    several = [{**each, "estimated": True} for each in objectives]
+    assert "\n- cost (minimize, range 0 to 1)\n" in ask((), (), of=problem(**changes | {"objectives": several})).user
 
 
 def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:

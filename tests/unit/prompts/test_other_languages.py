@@ -47,6 +47,18 @@ def test_the_prompt_describes_build_run_and_exchange(problem):
     assert "solve" not in text
 
 
+@pytest.mark.parametrize(("name", "file"), [("Text", "candidate.txt"), ("Markdown", "candidate.md")])
+def test_a_text_that_the_evaluator_reads_is_no_program(problem, name, file):
+    fields = problem.model_dump() | {"kind": "in_process", "evaluator": "def evaluate(program): ...", "cases": []}
+    read = Problem.model_validate(fields | {"seed_program": "Be brief.\n", "language": {"name": name, "file": file}})
+    values = system_values(read, POLICY, with_base=True)
+    assert values["candidates"] == "texts"
+    assert "write the complete text in" in values["form"]
+    prompt = problem_text(read)
+    assert f"The evaluator reads the text, stored as {file}. " in prompt
+    assert "rogram" not in values["form"] + prompt
+
+
 def test_the_last_fenced_block_is_the_program(problem):
     program = SEED.replace("return 1", "return 2")
     (answer,) = parse_completion(f"Here:\n```cpp\n{program}```\n", problem=problem, policy=POLICY, parent=None)
