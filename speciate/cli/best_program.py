@@ -160,12 +160,10 @@ def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
 
 
 def _interval(best: RankedCandidate) -> str | None:
-    failed = f"{best.failed_after_end} evaluations after the end failed" if best.failed_after_end else None
-    if not best.margin:
-        return failed
     margins = ", ".join(f"{name} ± {short_number(margin, 2)}" for name, margin in best.margin.items())
-    known = f"{margins}, from {best.evaluations} evaluations after the end"
-    return known if failed is None else f"{known}; {failed}"
+    known = [f"{margins}, from {best.evaluations} evaluations after the end"] if margins else []
+    failed = [f"{best.failed_after_end} evaluations after the end failed"] if best.failed_after_end else []
+    return "; ".join([*known, *failed]) or None
 
 
 def _rewards(record: RunRecord, best: RankedCandidate) -> str:

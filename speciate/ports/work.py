@@ -311,7 +311,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class FinalValue:
-    """What evaluations of the best candidate after the end measured. They did not select it, so luck is no part."""
+    """What evaluations of a candidate after the end measured. Luck is hardly part: they decide between two at most."""
 
     number: int
     evaluations: int

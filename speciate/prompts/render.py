@@ -28,8 +28,7 @@ _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
 _MAX_LABEL_CHARS: Final = 40
 _NO_LABEL: Final = re.compile(r"[^\w .-]")
-_TEXTS: Final = ("Markdown", "Text")
-"""Languages of candidates that are read, such as prompts, and not run."""
+_TEXTS: Final = ("Markdown", "Text")  # read, such as prompts, and not run
 _NOT_SHOWN: Final = "on data that is not shown"
 _SPARE_DIGITS: Final = 2
 """Digits of a reward beyond those of the targets, so that progress between two targets is visible."""
@@ -44,9 +43,8 @@ def problem_text(
 ) -> str:
     """Return the part of a prompt that is the same until another target of the run is ``confirmed``, by a candidate."""
     secret = secret_objectives(problem)
-    by_range = len(problem.space.selected) > 1
-    lines = (_objective_line(o, secret=o.name in secret, by_range=by_range) for o in problem.objectives)
-    rewards = [*lines][: 2 * _MAX_REWARDS]
+    several, shown = len(problem.space.selected) > 1, problem.objectives[: 2 * _MAX_REWARDS]
+    rewards = [_objective_line(o, secret=o.name in secret, by_range=several) for o in shown]
     targets = [
         f"- {t.name}{' (unlocks the problem)' if t.unlock else ''}: {t.rule}"
         + (f" — {t.description}" if t.description else "")

@@ -211,9 +211,7 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     name_evaluations(dict.fromkeys(seeds, number))
     results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
-    mean, margin = (), ()
-    if len(rewards):
-        mean = tuple(rewards.mean(axis=0).tolist())
+    mean, margin = tuple(rewards.mean(axis=0).tolist()) if len(rewards) else (), ()
     if len(rewards) > 1:
         from scipy.special import stdtrit  # imported here: every process loads this module, and few runs are noisy
 
@@ -237,17 +235,11 @@ def replay_evaluation(
     if candidate.carried_from is not None:
         carried = work.carried(context.run_id, candidate.number)
         if carried is None:
-            return _output_deleted(candidate.carried_from)
+            start = f"candidate {candidate.carried_from}, from whose output it started"
+            detail = f"{start}, has no output any more: texts of ended runs are deleted"
+            return Evaluation(failure=Failure(FailureKind.REJECTED, "carried_output_deleted", detail))
     (result,) = evaluator.evaluate(with_output(context.problem, carried), [candidate.program], seeds=[seed])
     return result if carried is None else replace(result, carried_from=carried.number)
-
-
-def _output_deleted(number: int) -> Evaluation:
-    """Return the result of repeating an evaluation that started from an output which retention has deleted."""
-    detail = (
-        f"candidate {number}, from whose output it started, has no output any more: texts of ended runs are deleted"
-    )
-    return Evaluation(failure=Failure(FailureKind.REJECTED, "carried_output_deleted", detail))
 
 
 def evaluation_seed(context: RunContext, number: int, repeat: int = 0, trial: int = 0) -> int:

@@ -29,7 +29,7 @@ from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunChange, RunProgress
-from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
+from speciate.runs.stopping import add_final, complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
 from speciate.search.cells import improves
 from speciate.search.noise import LEAST_BUDGET, SEED_TRIALS, Revision
 from speciate.search.strategies import build_strategy
@@ -236,7 +236,9 @@ def record_evaluations(
         scored = [each for each in batch.candidates if each.evaluation.rewards is not None]
         keep_best(progress, context, [each.individual for each in scored if each.duplicate_of is None])
     else:
-        _record_revision(change, context, revision)
+        for each in revision.individuals:  # their bounds claim targets
+            claim_targets(change, context, each.number, each.targets)
+        _choose_best(progress, context, revision)
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
@@ -263,13 +265,6 @@ def record_evaluations(
         proceed(change, context, lease.lane, pending, opens=opens, failed=failed)
         if not opens_lanes and not progress.state.ended:
             continue_lanes(change, context, *open_lanes(progress, context))
-
-
-def _record_revision(change: RunChange, context: RunContext, revision: Revision) -> None:
-    """Claim the targets that bounds meet, and choose the best candidate."""
-    for each in revision.individuals:
-        claim_targets(change, context, each.number, each.targets)
-    _choose_best(change.progress, context, revision)
 
 
 def _choose_best(progress: RunProgress, context: RunContext, revision: Revision) -> None:
@@ -344,12 +339,23 @@ def record_confirmation(
     proceed(change, context, lease.lane, pending, opens=opens, ends=ends, queued=queued)
 
 
-def record_final(change: RunChange, context: RunContext, final: FinalValue) -> None:
-    """Record the value of the best candidate after the end, and complete the run."""
-    change.progress.live -= 1
-    change.progress.final = asdict(final)
-    if final.mean:
-        change.progress.best = list(final.mean)
+def record_final(change: RunChange, context: RunContext, final: FinalValue, elites: Iterable[Individual]) -> None:
+    """Record the value of the best candidate after the end, and complete the run.
+
+    If one of the ``elites``, by its bound, ranks above that value, it is evaluated, too; the better one is the best.
+    """
+    progress = change.progress
+    progress.live -= 1
+    if not progress.final:
+        progress.best = list(final.mean or progress.best)
+        above = progress.model_copy()
+        keep_best(above, context, [each for each in elites if each.number != final.number])
+        if above.best_number and above.best_number != final.number:
+            add_final(change, above.best_number)
+    elif final.mean and final.failed <= progress.final["failed"]:
+        keep_best(progress, context, [replace(e, rewards=final.mean) for e in elites if e.number == final.number])
+    if progress.best_number == final.number:
+        progress.final = asdict(final)
     complete_when_idle(change, context)
 
 

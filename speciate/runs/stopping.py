@@ -117,9 +117,14 @@ def _assess_best(change: RunChange, context: RunContext) -> bool:
     progress = change.progress
     if not context.repeats or progress.best_number is None or progress.final or not context.spec.final_evaluations:
         return False
-    change.works.append(NewWork(WorkKind.CONFIRM, 0, progress.batches, final_payload(progress.best_number)))
-    progress.live += 1
+    add_final(change, progress.best_number)
     return True
+
+
+def add_final(change: RunChange, number: int) -> None:
+    """Evaluate a candidate after the end."""
+    change.works.append(NewWork(WorkKind.CONFIRM, 0, change.progress.batches, final_payload(number)))
+    change.progress.live += 1
 
 
 def complete(change: RunChange, context: RunContext, reason: str) -> None:

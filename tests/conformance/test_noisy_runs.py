@@ -17,7 +17,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies import build_client
-from speciate.ports.work import Commit, Confirmation, Lease, ProposedBatch, RunContext
+from speciate.ports.work import Commit, Confirmation, FinalValue, Lease, ProposedBatch, RunContext
 from speciate.runs import ledger
 from speciate.runs.counters import keep_best
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
@@ -29,6 +29,7 @@ from tests.support.memory_run import MemoryRun
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
+CommitFinal = Callable[[Lease, FinalValue], Commit | None]
 STRATEGIES = ("adaptive_evolution", "islands_map_elites", "mind_evolution", "sequential_revision", "best_of_n")
 
 
@@ -116,6 +117,34 @@ def test_the_final_value_comes_from_evaluations_that_did_not_select_it() -> None
     assert len({*last}) == 8
     assert not {*last} & {seed for program, seeds in evaluator.seeds.items() for seed in seeds[:-8]}
     assert run.progress.evaluations == 40
+
+
+def test_an_elite_that_ranks_above_the_final_value_is_measured_too_and_the_better_one_wins() -> None:
+    measured, changed = Counter[int](), 0
+    for seed in range(8):
+        harness, queue = MemoryHarness(), LocalQueue()
+        commit_final, finals = harness.work.commit_final, list[FinalValue]()
+
+        def noted(
+            lease: Lease, final: FinalValue, commit_final: CommitFinal = commit_final, finals: list[FinalValue] = finals
+        ) -> Commit | None:
+            finals.append(final)
+            return commit_final(lease, final)
+
+        harness.work.commit_final = noted  # type: ignore[method-assign]
+        queue.committed(harness.begin(noisy_problem(), toy_spec(30, seed=seed)))
+        drain(WorkExecutor(harness.work, queue, NoisyToy(4.0), client_for), queue)
+        ((_, run),) = harness.work.runs.items()
+        assert (run.progress.state, run.progress.evaluations) == (RunState.COMPLETED, 30)
+        known = [run.candidates[final.number].individual.targets for final in finals]
+        merits = run.context.problem.ranking.merits([final.mean for final in finals], known)
+        best = finals[merits.index(max(merits))]
+        assert (run.progress.best_number, run.progress.best) == (best.number, list(best.mean))
+        assert run.progress.final["number"] == best.number
+        measured[len(finals)] += 1
+        changed += best is not finals[0]
+    assert {*measured} == {1, 2}
+    assert changed
 
 
 def test_a_program_that_fails_in_a_repetition_is_no_elite() -> None:

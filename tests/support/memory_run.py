@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from speciate.domain.candidate import Candidate, Evaluation
+from speciate.domain.candidate import Candidate, Evaluation, Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.rollout import Rollout
@@ -70,6 +70,12 @@ def stored_group(run: MemoryRun, ref: GroupRef) -> StoredGroup:
             for rollout, rewards in zip(rollouts, earned, strict=True)
         ),
     )
+
+
+def ranked_elites(run: MemoryRun) -> list[Individual]:
+    """Return the candidates of the archive, by their bounds if rewards are noisy."""
+    held = {each.number: each.rewards for each in run.elites.values()}
+    return [replace(run.candidates[number].individual, rewards=held[number]) for number in sorted(held)]
 
 
 def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:

@@ -59,6 +59,7 @@ from tests.support.memory_run import (
     earliest_claimant,
     holds,
     open_confirmations,
+    ranked_elites,
     stored_group,
 )
 
@@ -233,23 +234,22 @@ class MemoryWorkStore:
                     run.candidates[at] = replace(candidate, refuted=refuted, repeats=confirmation.repeats)
             revision = None
             if confirmation.refuted and run.context.problem.is_noisy:
-                _, revision = self._revise(run, lease.ordinal, EvaluatedBatch(()), mask)
+                revision = self._revise(run, lease.ordinal, EvaluatedBatch(()), mask)[1]
             else:
                 for position in confirmation.refuted:
                     self._refill_target(run, number, position)
             names = [target.name for target in run.context.problem.targets]
             claims = {i: run.claims[name, number] for i, name in enumerate(names) if (name, number) in run.claims}
-
-            def elites() -> list[Individual]:
-                return [run.candidates[number].individual for number in {p.number for p in run.elites.values()}]
-
-            find = partial(earliest_claimant, run)
+            find, elites = partial(earliest_claimant, run), partial(ranked_elites, run)
             ledger.record_confirmation(change, run.context, lease, confirmation, claims, find, elites, revision)
 
         return self._finish(lease, body)
 
     def commit_final(self, lease: Lease, final: FinalValue) -> Commit | None:
-        return self._finish(lease, lambda run, change, _: ledger.record_final(change, run.context, final))
+        def body(run: MemoryRun, change: RunChange, _: tuple[int, int]) -> None:
+            ledger.record_final(change, run.context, final, ranked_elites(run))
+
+        return self._finish(lease, body)
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:
         return self._run(run_id).learned

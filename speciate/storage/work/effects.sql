@@ -53,9 +53,9 @@ SELECT number, island, rewards, targets & ~refuted AS met FROM candidates
 WHERE run_id = :run_id AND targets <> 0 AND targets & ~refuted & :bits <> 0 AND duplicate_of IS NULL
 ORDER BY number
 
--- elites: Candidates of the archive.
-SELECT number, rewards, targets & ~refuted AS met FROM candidates
-WHERE run_id = :run_id AND number IN (SELECT number FROM elites WHERE run_id = :run_id)
+-- elites: Candidates of the archive, by their bounds if rewards are noisy.
+SELECT DISTINCT c.number, e.rewards, c.targets & ~c.refuted AS met
+FROM elites e JOIN candidates c ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :run_id ORDER BY c.number
 
 -- dispatch_ready: Mark the ready work of a run as sent.
 UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :run_id AND state = 'ready'

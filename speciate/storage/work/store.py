@@ -215,7 +215,9 @@ class PostgresWorkStore(Store):
         return self._finish(lease, record)
 
     def commit_final(self, lease: Lease, final: FinalValue) -> Commit | None:
-        return self._finish(lease, lambda unit: ledger.record_final(unit.locked, unit.context, final))
+        return self._finish(
+            lease, lambda u: ledger.record_final(u.locked, u.context, final, ranked_elites(u.connection, lease.run_id))
+        )
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         def record(unit: FinishedUnit) -> None:
