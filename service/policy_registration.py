@@ -34,10 +34,7 @@ class PingResult:
 async def register(
     body: PolicySubmission, app_state: AppState, stores: Stores, principal: Principal
 ) -> tuple[PolicyVersion, bool]:
-    """Store a policy as its endpoint serves it.
-
-    Returns:
-        The version, and True if it is new.
+    """Store a policy as its endpoint serves it; return the version, and True if it is new.
 
     Raises:
         ForbiddenError: The policy names an environment variable of the workers, and the caller is not the operator.

@@ -127,10 +127,7 @@ class EventHub(StreamHub):
     async def watch(self, run_id: UUID, after: int) -> StreamingResponse:
         """Return the stream of the events of a run after a sequence number.
 
-        Raises:
-            NotFoundError: The run does not exist.
-            InvalidInputError: The run does not have that many events.
-            UnavailableError: Too many streams are open, or the process is shutting down.
+        ``UnavailableError`` if too many streams are open, or the process is shutting down.
         """
         self.require_capacity()
         reader = StoredEvents(self._stores, run_id, self._threads)

@@ -66,13 +66,13 @@ def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, sc
             raise InvalidFieldError(where, f"stage {stage.name!r} is external: only the last stage can be")
         if mistake := _mistake_in(stage, names, measured):
             raise InvalidFieldError(where, f"stage {stage.name!r} {mistake}")
+        if stage.function is not None and not scripted:
+            raise InvalidFieldError(where, f"stage {stage.name!r} names a function: kind 'cases' has none")
         measured += stage.objectives
     if stages and (left := [name for name in names if name not in measured]):
         raise InvalidFieldError("stages", f"no stage measures {left[0]!r}: one stage must measure each objective")
     if scripted:
         _check_ranges(stages, objectives)
-    else:
-        _check_no_functions(stages)
 
 
 def _mistake_in(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> str | None:
@@ -87,12 +87,6 @@ def _mistake_in(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> 
     if rule and (early := rule.uses.difference(measured, stage.objectives)):
         return f"needs {min(early)!r}, which no earlier stage measures"
     return None
-
-
-def _check_no_functions(stages: Sequence[Stage]) -> None:
-    for i, stage in enumerate(stages):
-        if stage.function is not None:
-            raise InvalidFieldError(f"stages.{i}.name", f"stage {stage.name!r} names a function: kind 'cases' has none")
 
 
 def _check_ranges(stages: Sequence[Stage], objectives: Sequence[Objective]) -> None:

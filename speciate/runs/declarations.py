@@ -62,11 +62,7 @@ def pin_extension(extension: Extension, declared: Tournament, versions: Versions
 def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
     """Return a campaign with ``slug@version`` for every name, after checking a run of every problem.
 
-    Raises:
-        NotFoundError: A problem, set or policy is unknown.
-        ConflictError: A problem or policy is archived or deleted.
-        InvalidInputError: The budget is too small for the problems, a strategy or option is invalid, a codec cannot
-            encode a problem, or two names denote the same version; the error locates the field.
+    Raises as ``pin_tournament``, and ``InvalidInputError`` if the budget is too small for the problems.
     """
     problems = tuple(_pinned_problems(declared.problems, versions))
     roles = {"policy": declared.policy, "mutator": declared.mutator}

@@ -46,8 +46,7 @@ from speciate.search.targets import place_candidates
 def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
     """Generate a batch of proposals; None if the lease was lost.
 
-    Raises:
-        PolicyUnavailableError: A policy gave no usable answer; ``spent`` is what its requests cost.
+    In a ``PolicyUnavailableError``, ``spent`` is what its requests cost.
     """
     context = work.context(lease.run_id)
     version = None if context.spec.learning is None else work.learned(lease.run_id)
@@ -114,11 +113,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
 
 
 def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
-    """Confirm or refute the targets that a candidate met: every repeat must meet them; None if the lease was lost.
-
-    Raises:
-        EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
-    """
+    """Confirm or refute the targets that a candidate met: every repeat must meet them; None if the lease was lost."""
     context = work.context(lease.run_id)
     number, targets = read_confirmations(lease.payload)[0]
     member = work.members(lease.run_id, [number])[number]

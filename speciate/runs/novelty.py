@@ -73,12 +73,6 @@ def _flat(tree: ast.Module, *, documented: bool) -> str:
     return repr(parts)
 
 
-def _drop_docstrings(tree: ast.Module) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED):
-            node.body = _without_docstring(node.body)
-
-
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     value = body[0].value if body and isinstance(body[0], ast.Expr) else None
     return body[1:] if isinstance(value, ast.Constant) and isinstance(value.value, str) else body
@@ -156,7 +150,9 @@ def _normal(program: str) -> str:
     tree = parse_python(program)
     if isinstance(tree, Failure):
         return program
-    _drop_docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED):
+            node.body = _without_docstring(node.body)
     try:
         return ast.unparse(tree)
     except (RecursionError, ValueError):

@@ -146,10 +146,8 @@ def replay(
     """Execute a finished run again and compare the events.
 
     ``recorded`` are its completions, in order like the events. The store must be empty. The evaluator evaluates every
-    candidate again, while the real clients of ``client_for`` receive no requests.
-
-    Raises:
-        ReplayError: The run has several lanes or a budget of seconds, so its seed does not determine its order.
+    candidate again, while the real clients of ``client_for`` receive no requests. ``ReplayError`` if the run has
+    several lanes or a budget of seconds, so that its seed does not determine its order.
     """
     _check(context, events)
     signals = LocalQueue()

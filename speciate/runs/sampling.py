@@ -59,10 +59,8 @@ class _Reservation:
 def sample(planned: Sequence[PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
     """Send each policy all of its requests in one call; return the results in the order of the plan.
 
-    ``begins`` is True at the start of a run, when clients check again which weights their endpoints serve.
-
-    Raises:
-        PolicyUnavailableError: A policy gave no usable answer. ``spent`` includes all answered requests.
+    ``begins`` is True at the start of a run, when clients check again which weights their endpoints serve. In a
+    ``PolicyUnavailableError``, ``spent`` includes all answered requests.
     """
     results: dict[int, SampleResult] = {}
     try:

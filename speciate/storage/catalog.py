@@ -121,10 +121,7 @@ class Catalog(ScopedStore):
 
     @with_retries
     def change_problem(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
-        """Archive, delete or restore a problem version by id or ``slug@version``, or by ``slug`` every version.
-
-        Returns:
-            The versions, newest first.
+        """Archive, delete or restore a version, by id or ``slug@version``, or all by ``slug``, and return it or them.
 
         Raises:
             NotFoundError: No such problem exists.

@@ -176,12 +176,8 @@ def limit_lines(problem: Problem, objective: Objective, along: str) -> list[dict
 def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, Objective | None]:
     """Return the two objectives to draw: the requested ones, else the first that the targets compare.
 
-    An objective in which all candidates are equal is chosen only if no other is left.
-
-    Args:
-        populations: Those to draw, which share an objective; the targets of the first one count.
-        x: Name of the first objective; unknown ones are ignored.
-        y: Name of the second objective.
+    An objective in which all candidates are equal is chosen only if no other is left. The populations share an
+    objective; the targets of the first one count. Names of unknown objectives are ignored.
     """
     shared = shared_objectives([each.problem for each in populations])
     named = {objective.name: objective for objective in shared}

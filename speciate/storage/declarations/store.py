@@ -59,8 +59,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     ) -> tuple[UUID, bool]:
         """Store a pinned declaration, which runs at once; return its id, and False if an equal one was stored.
 
-        Raises:
-            ConflictError: The name is taken by another declaration, or the key was used for another request.
+        ``ConflictError`` if another has the name, or the key was used for another request.
         """
         require_page_name(declared.slug)
         key = None if idempotency_key is None else scoped_key(self._home, idempotency_key)

@@ -105,8 +105,7 @@ class PostgresWorkStore(Store):
     def expire_leases(self, leases: Sequence[Lease]) -> int:
         """Expire the leases of a stopping worker, without retries, and return their number.
 
-        Raises:
-            sqlalchemy.exc.DBAPIError: PostgreSQL does not respond; the leases then expire on their own.
+        If PostgreSQL does not respond (``DBAPIError``), they expire on their own.
         """
         keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
         with writing_once(self._engine) as connection:
