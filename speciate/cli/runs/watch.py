@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +56,8 @@ def watch_run(
     if out is not None:
         require_free(out, run.id)
     note = note_on_interrupt("run", run.id, in_process=service.in_process) if lasts else nullcontext()
-    with note, open_log(tracker, run) if tracker else nullcontext() as log:
+    warnings = policy_warnings() if service.in_process else nullcontext()
+    with note, warnings, open_log(tracker, run) if tracker else nullcontext() as log:
         record = _show(run, log, page=not service.in_process)
         _conclude(service, run, out, log, write=write and (out is not None or not output.wants_json()))
     match record.state:
@@ -65,6 +67,30 @@ def watch_run(
             return ExitCode.PAUSED
         case _:
             return ExitCode.FAILED
+
+
+class _Notes(logging.Handler):
+    """Prints each warning once, whatever number of requests it concerns."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._printed = set[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (text := record.getMessage()) not in self._printed:
+            self._printed.add(text)
+            output.print_note(f"warning: {text}")
+
+
+@contextmanager
+def policy_warnings() -> Iterator[None]:
+    """Print what policies of this process warn of, such as an outage of an endpoint that they wait for."""
+    handler, logger = _Notes(), logging.getLogger("speciate.policies")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def watch_started(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import signal
@@ -18,7 +19,7 @@ import typer
 
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
-from speciate.cli.runs.watch import status_line
+from speciate.cli.runs.watch import policy_warnings, status_line
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.diagnosis import Diagnosis, Fault
@@ -495,6 +496,15 @@ def test_ctrl_c_says_that_the_run_goes_on(service: FakeService, options: list[st
         f"Watch it again with: speciate runs watch {RUN}",
         f"Stop it with: speciate runs cancel {RUN}",
     ]
+
+
+def test_an_outage_that_several_requests_wait_for_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("speciate.policies.openai_compatible")
+    with policy_warnings():
+        for _ in range(3):
+            logger.warning("%s Attempts go on for %g s.", "it answered 429: slow\x1b[31m down.", 300.0)
+    logger.warning("later")
+    assert capsys.readouterr().err.count("Attempts go on for 300 s.") == 1
 
 
 def test_characters_missing_in_the_locale_are_replaced(service: FakeService) -> None:
