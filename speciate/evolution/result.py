@@ -97,6 +97,8 @@ def result_of(evolution: Evolution) -> Result:
     run = evolution.run
     best = run.best()
     ranked = [*run.front()[:_MOST_OF_FRONT]]
+    if run.record.best is not None and len(evolution.problem.problem.space.selected) == 1:
+        ranked = [run.record.best]  # of noisy rewards others have means from before the end, which luck may have raised
     # The run's own means: a candidate's are of the evaluations before the end.
     rewards = {each.number: dict(each.rewards) for each in (*ranked, run.record.best) if each is not None}
     front = [run.candidate(each.number).model_copy(update={"rewards": rewards[each.number]}) for each in ranked]
