@@ -16,7 +16,7 @@ from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
 from speciate.problems.definition import stray_marker_note
 from speciate.prompts.evolve_blocks import find_blocks
-from speciate.runs.silent_failure import FALLBACK_ADVICE, METRIC_LISTS, reported_error, stated_failure
+from speciate.runs.silent_failure import FALLBACK_ADVICE, FUNCTION_ADVICE, METRIC_LISTS, reported_error, stated_failure
 
 Score = Callable[[Problem, Sequence[int]], Sequence[Evaluation]]
 """Function that evaluates the seed program of a problem, once with each seed."""
@@ -171,11 +171,16 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
         texts = {"detail": evaluation.failure.detail, **texts}
     if missing := _left_out(draft, texts):
         return missing
-    if undefined := _undefined(draft, "\n".join(texts.values())):
+    report = "\n".join(texts.values())
+    if re.search(r'File "<frozen os>"|environment variable', report):
+        return f"The sandbox passes no environment variables and has no network. {FUNCTION_ADVICE}"
+    if re.search(r"MemoryError\b", report):
+        return _LIMITS["memory_limit"]
+    if undefined := _undefined(draft, report):
         return f"{draft.options['evaluator']} uses {undefined}, which {draft.seed} does not define."
     if re.search("returned NoneType|measured no number", texts.get("detail", "")):
         return "Let the evaluator return its numbers: texts and what it prints are no score."
-    if module := re.search(r"No module named '?([\w.]+)", "\n".join(texts.values())):
+    if module := re.search(r"No module named '?([\w.]+)", report):
         listed = "requirements.txt beside the evaluator, or as --requirement"
         return f"Name the package of {module[1]} in {listed}, or install it in this Python environment."
     error = reported_error(texts, evaluation.tier)

@@ -32,9 +32,10 @@ _PROCESS_ADVICE: Final = (
     ' `evaluation = "external"`.'
 )
 _THREAD_ADVICE: Final = "Raise `limits.threads`, the number of threads that the sandbox allows."
+FUNCTION_ADVICE: Final = "A Python function, `speciate.evolve(program, score)`, has network and environment variables."
 _NETWORK_ADVICE: Final = (
     "The sandbox has no network: put the data beside the evaluator as `data_files`, or evaluate on a machine of your"
-    ' own with `evaluation = "external"`.'
+    f' own with `evaluation = "external"`. {FUNCTION_ADVICE}'
 )
 _WRITE_ERROR: Final = re.compile(
     r"(?:Permission denied|Operation not permitted): ['\"b]|Read-only file system|No usable temporary directory"
@@ -53,9 +54,9 @@ _REMEDIES: Final = (
             " evaluator (or as --requirement), or install it for all workers."
         ),
     ),
+    (re.compile(r"Network is unreachable|name resolution|URLError|Connect\w*Error"), _NETWORK_ADVICE),
     (re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"), _PROCESS_ADVICE),
     (re.compile(r"can't start new thread"), _THREAD_ADVICE),
-    (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK_ADVICE),
     (
         re.compile(r"No such file or directory: '([\w+-]{1,60})'"),
         (

@@ -143,6 +143,12 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
             r"judge\.py uses walk, which initial\.py does not define",
         ),
         (PROGRAM, "def evaluate(path):\n    return {}\n", "measured no number"),
+        (
+            PROGRAM,
+            "import os\ndef evaluate(path):\n    return len(os.environ['MY_API_KEY'])\n",
+            r"KeyError: 'MY_API_KEY'.*passes no environment variables.*A Python function",
+        ),
+        (PROGRAM, "def evaluate(path):\n    raise MemoryError\n", "MemoryError\n.*--memory-mb"),
         (PROGRAM, "def evaluate(path):\n    return {'a': 1, 'b': 2}\n", "returned a, b, and no combined_score"),
         (
             PROGRAM,

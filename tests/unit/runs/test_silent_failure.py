@@ -31,6 +31,11 @@ ModuleNotFoundError: No module named 'jax'
         ("RuntimeError: can't start new thread", "RuntimeError", "limits.threads"),
         ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
         ("urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>", "URLError", "no network"),
+        (
+            "urllib.error.URLError: <urlopen error [Errno 1] Operation not permitted>",
+            "URLError",
+            "evolve(program, score)",
+        ),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'wanted.csv'", "wanted.csv", "Put wanted.csv"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'Rscript'", "Rscript", "nor a program that the"),
         ("my.module.StrangeException: what", "StrangeException", "Correct the evaluator"),
