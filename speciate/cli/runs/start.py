@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,6 +23,7 @@ from speciate.cli.common import (
     confirm_budget,
     runs_locally,
 )
+from speciate.cli.errors import ExitCode
 from speciate.cli.model_options import add_options
 from speciate.domain.capabilities import evaluator_command
 from speciate.domain.errors import InvalidInputError, SpeciateError
@@ -162,12 +164,15 @@ def complete_learning(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def confirm_estimate(estimate: RunEstimate, *, yes: bool) -> None:
-    """Print an estimate, and end the command unless its run is to start."""
+    """Print an estimate, and end the command unless its run is to start; where nobody can be asked it is not."""
     if output.wants_json():
         output.print_json(estimate)
     else:
         output.print_estimate(estimate)
-    confirm("Start the run?", yes=yes, remedy="--yes starts it.")
+    if not yes and not sys.stdout.isatty():
+        output.print_note("Nothing was started. --yes starts the run.")
+        raise typer.Exit(ExitCode.OK)
+    confirm("Start the run?", yes=yes)
 
 
 def _added(service: Client, problem: str) -> str:

@@ -725,13 +725,13 @@ def test_an_estimate_starts_nothing_unless_it_is_confirmed(cli: Cli, service: Fa
     service.on("POST", "/v1/runs:estimate", say(ESTIMATE))
     command = ["run", "packing", "-p", "qwen", "-b", 9, "--estimate"]
     outcome = cli(*command)
-    assert outcome.code == ExitCode.INVALID  # as for every confirmation without a terminal
+    assert outcome.code == ExitCode.OK
     assert [line.split() for line in outcome.lines][::7] == [
         ["expected", "from", "to"],
         ["dollars", "0.2500", "0.0010", "2.0000"],
     ]
     assert "qwen@1: earlier runs of the same policy and problem (…00000007)." in outcome.err
-    assert "--yes starts it" in outcome.err
+    assert "Nothing was started. --yes starts the run." in outcome.err
     assert not service.asked("/v1/runs")
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     spent = run_json()["spent"] | {"cost": 0.3}
