@@ -129,11 +129,11 @@ class BestProgram:
         sys.stdout.buffer.write((text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
         sys.stdout.buffer.flush()
 
-    def print_facts(self, written: Path | None, *, stderr: bool = False, page: bool = True) -> None:
-        """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
+    def print_facts(self, written: Path | None, *, stderr: bool = False) -> None:
+        """Print what ``best_fields`` returns, where the program was written, and its page if a service shows it."""
         print_fields(
             *(*best_fields(self.run), ("mark", _mark(self.problem)), ("written to", written)),
-            ("page", self.run.url if page else None),
+            ("page", None if self.service.in_process else self.run.url),
             stderr=stderr,
         )
 

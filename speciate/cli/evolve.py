@@ -110,7 +110,7 @@ def evolve_command(
 
     No service is needed: this process executes the run, and the data directory keeps it. With `speciate up` on that
     directory, or `--url`, the service executes it. Ctrl-C pauses; the same command continues. Exit code 0: completed;
-    9: completed, but a --target is not met; 10: paused; 1: failed.
+    9: completed, but a --target is not met; 10: paused; 130: paused by Ctrl-C; 1: failed.
     """
     check_out_options(out, no_out=no_out)
     if out is not None and not (out / FACTS).is_file():  # a paused run may have written it

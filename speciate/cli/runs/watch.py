@@ -58,8 +58,14 @@ def watch_run(
     note = note_on_interrupt("run", run.id, in_process=service.in_process) if lasts else nullcontext()
     warnings = policy_warnings() if service.in_process else nullcontext()
     with note, warnings, open_log(tracker, run) if tracker else nullcontext() as log:
-        record = _show(run, log, page=not service.in_process)
-        _conclude(service, run, out, log, write=write and (out is not None or not output.wants_json()))
+        write = write and (out is not None or not output.wants_json())
+        try:
+            record = _show(run, log, page=not service.in_process)
+        except KeyboardInterrupt:
+            if service.in_process and lasts and run.refresh().best is not None:
+                _conclude(service, run, out, log, write=write)
+            raise
+        _conclude(service, run, out, log, write=write)
     match record.state:
         case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
@@ -150,7 +156,7 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, log: RunLog | N
         except SpeciateError as error:
             output.print_note(f"The best program is not written: {error}")
     if not output.wants_json():
-        retry_unavailable(lambda: program.print_facts(written, page=not service.in_process))
+        retry_unavailable(lambda: program.print_facts(written))
         output.print_note(f"Print it with: {output.invocation.get()} best {run.id}")
 
 
