@@ -82,7 +82,7 @@ def _limits_in(options: Sequence[str]) -> dict[str, float]:
 
 def convert(
     draft: Draft,
-    score: Score,
+    score: Score | None,
     *,
     maximize: Sequence[str] = (),
     minimize: Sequence[str] = (),
@@ -91,9 +91,11 @@ def convert(
 ) -> Converted:
     """Return the problem with the directions and targets that the user names, else those of the other system.
 
-    Names of the rewards become known when the evaluator scores the seed program; see ``measure``.
+    Names of the rewards become known when the evaluator scores the seed program; see ``measure``. No score: a trial's.
     """
     directions = directions_of(maximize, minimize)
+    if score is None:
+        return Converted(draft.trial())
     draft, seed, noise, artifacts = measure(draft, score, anyway=anyway)
     remarks = [*draft.remarks]
     for name in directions or (SCORE,):

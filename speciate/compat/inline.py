@@ -40,7 +40,7 @@ def inline_problem(
     program: Path | str | None,
     evaluator: Path | str | None = None,
     *,
-    score: Score,
+    score: Score | None,
     config: Path | str | None = None,
     maximize: Sequence[str] = (),
     minimize: Sequence[str] = (),

@@ -10,7 +10,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,13 +86,9 @@ class ScoreFunction:
         self._failure: BaseException | None = None
         self._seed_s = 0.0
 
-    def scoring(self, sandbox: LocalSandbox) -> Score:
-        def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
-            return [self._score_seed(problem, seed, sandbox) for seed in seeds]
-
-        return score
-
-    def problem(self, program: Path | str | None, score: Score, *, name: str | None = None, **goals: Any) -> Converted:
+    def problem(
+        self, program: Path | str | None, score: Score | None, *, name: str | None = None, **goals: Any
+    ) -> Converted:
         """Return the problem of a program that this function scores; ``goals`` as of ``convert``."""
         text, origin = _text_of(program)
         title = name or f"{origin} {self._name}".strip()
@@ -126,7 +122,8 @@ class ScoreFunction:
             return Rewards({each: values.get(each) for each in candidate.objectives}, texts)
 
         scored = self._seed_s > 0  # else by the call that began the run
-        self._seed_s = self._seed_s or run.candidate(1).wall_s
+        if not scored and run.record.evaluated:
+            self._seed_s = run.candidate(1).wall_s
         worker = EvaluationWorker(
             client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S, worked=scored
         )
@@ -149,19 +146,22 @@ class ScoreFunction:
         if self._failure is not None:
             raise self._failure
 
-    def _score_seed(self, problem: Problem, seed: int, sandbox: LocalSandbox) -> Evaluation:
+    def score_seed(self, problem: Problem, seed: int, sandbox: LocalSandbox) -> Evaluation:
         started = time.monotonic()
         try:
             values, texts = self._measure(problem, problem.seed_program, seed, sandbox)
         except InvalidInputError:
             raise
         except BaseException as error:  # in a thread: SystemExit is the program's, Ctrl-C does not arrive here
-            what = str(error) if isinstance(error, CandidateFailedError) else located(error)
-            remedy = _EXPECTED
-            if re.search("'str' object|LoadedCandidate", what):
+            what = str(error).removesuffix(".") if isinstance(error, CandidateFailedError) else located(error)
+            remedy = None
+            if "defines no function" in what:
+                defined = ", ".join(re.findall(r"(?m)^def (\w+)", problem.seed_program))
+                remedy = f"It defines {defined or 'none'}."
+            elif re.search("'str' object|LoadedCandidate", what):
                 passed = "the loaded candidate" if self._takes_candidate else "the path of the program's file"
                 remedy = f"It received {passed}: {_PARAMETER}"
-            raise InvalidInputError(f"{self._name}() fails on the seed program: {what}", remedy=remedy) from error
+            raise InvalidInputError(f"{self._name}() fails on the seed program: {what}.", remedy=remedy) from error
         texts |= {each: repr(value) for each, value in values.items() if not math.isfinite(value)}
         listed = "\n".join(f"{each} = {value!r}" for each, value in values.items())
         wall_s = time.monotonic() - started

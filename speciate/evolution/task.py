@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from speciate.schema.problems import ProblemVersion
 
 DEFAULT_EVALUATIONS: Final = 100
-_UNENDED: Final = (RunState.PAUSED, RunState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +78,13 @@ class Evolution:
 def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
-    """Score the seed program and start the run of a task, or continue it; ``local_client`` says where it is executed.
-
-    Mistakes that show without a score are told before the evaluator, which may take minutes, starts.
-    """
+    """Start the run of a task with a score of the seed program, or continue it, where ``local_client`` says."""
     task = _configured(task)
     fields = dict(task.spec)
     budget = _set(fields.pop("budget", {}))
     spec = run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **fields)
     build_strategy(spec.strategy, spec.strategy_options)
-    slug = _slug_of(task)
+    read = _problem_of(task, None).problem
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]
         settings = settings.model_copy(update={"agent_commands": (*settings.agent_commands, *commands)})
@@ -96,17 +93,15 @@ def evolving(
         closing(LocalSandbox(settings)) as sandbox,
         local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client,
     ):
-        weights = _registered(client, task, spec)
-        begun = None if task.anew else _begun(client, task, slug, spec, weights)
-        problem = begun or pool.submit(_problem_of, task, _scoring(task, sandbox)).result()
+        # Whatever is wrong without a score is told before the evaluator starts, which may take minutes.
+        ids = _registered(client, task, spec)
         if task.function is None:
-            check_evaluated(client, problem.problem)
-        run, continues = _run_of(client, problem, task, spec, weights)
-        evolution = Evolution(client, run, problem, continues)
-        if task.function is None:
-            yield evolution
-            return
-        with task.function.serving(client, run, problem.problem, sandbox):
+            check_evaluated(client, read)
+        if (evolution := _begun(client, task, read.slug, spec, ids)) is None:
+            problem = pool.submit(_problem_of, task, partial(_score, task, sandbox)).result()
+            evolution = _started(client, problem, task, spec, ids)
+        arguments = (client, evolution.run, evolution.problem.problem, sandbox)
+        with nullcontext() if task.function is None else task.function.serving(*arguments):
             yield evolution
 
 
@@ -136,7 +131,7 @@ def _set(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _problem_of(task: Task, score: Score) -> Converted:
+def _problem_of(task: Task, score: Score | None) -> Converted:
     if task.function is not None:
         return task.function.problem(task.program, score, **task.problem)
     from speciate.compat.inline import inline_problem
@@ -144,103 +139,78 @@ def _problem_of(task: Task, score: Score) -> Converted:
     return inline_problem(task.program, task.evaluator, score=score, **task.problem)
 
 
-def _scoring(task: Task, sandbox: LocalSandbox) -> Score:
+def _score(task: Task, sandbox: LocalSandbox, problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
     if task.function is not None:
-        return task.function.scoring(sandbox)
-
-    def score(problem: Problem, seeds: Sequence[int]) -> list[Evaluation]:
-        if task.announce is not None and 0 in seeds:
-            task.announce(problem.limits.wall_s)
-        return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
-
-    return score
-
-
-class _UnscoredError(Exception):
-    pass
-
-
-def _slug_of(task: Task) -> str:
-    """Return the name of a task's problem, which its files tell without an evaluation."""
-
-    def score(problem: Problem, _: Sequence[int]) -> list[Evaluation]:
-        raise _UnscoredError(problem.slug)
-
-    try:
-        return _problem_of(task, score).problem.slug
-    except _UnscoredError as stopped_by:
-        return str(stopped_by)
+        return [task.function.score_seed(problem, seed, sandbox) for seed in seeds]
+    if task.announce is not None and 0 in seeds:
+        task.announce(problem.limits.wall_s)
+    return sandbox.evaluate(problem, [problem.seed_program] * len(seeds), seeds=seeds)
 
 
 def _registered(client: Client, task: Task, spec: RunSpec) -> dict[str, float]:
     """Register models and agents, and return the weights of all policies by id."""
-    weights = register(
-        client.policies, task.models, task.agents, **_set({**task.sampling, "budget": spec.budget.tokens})
-    )
-    if isinstance(task.policies, str):
-        weights[task.policies] = 1.0
-    weights |= {} if task.policies is None or isinstance(task.policies, str) else task.policies
-    weights = weights or {MUTATOR: 1.0}
+    named = {task.policies: 1.0} if isinstance(task.policies, str) else task.policies or {}
+    sampling = _set({**task.sampling, "budget": spec.budget.tokens})
+    weights = {**register(client.policies, task.models, task.agents, **sampling), **named} or {MUTATOR: 1.0}
     return {str(client.policies.get(name).id): weight for name, weight in weights.items()}
 
 
-def _begun(client: Client, task: Task, slug: str, spec: RunSpec, ids: Mapping[str, float]) -> Converted | None:
-    """Return the problem of a run that began with the same inputs, with what its seed program scored there."""
+def _begun(client: Client, task: Task, name: str, spec: RunSpec, ids: Mapping[str, float]) -> Evolution | None:
+    """Continue the paused run of the same inputs, if there is one; ``ConflictError`` if one is in progress."""
     from speciate.compat.conversion import Converted
-    from speciate.compat.inline import same_inputs
 
-    with suppress(NotFoundError, InvalidInputError):  # scoring says what is wrong
-        version = client.problems.get(slug)
-        for run in (run for state in _UNENDED for run in _alike(client, version, spec, ids, state)):
-            seed = (run.candidate(1).rewards if run.record.evaluated else None) or {}
-            listed = "\n".join(f"{name} = {value!r}" for name, value in seed.items())
-            known = [Evaluation(rewards=(0.0,), artifacts={"other metrics": listed})]
-            if same_inputs(version.definition, _problem_of(task, lambda *call: known * len(call[1])).problem):  # noqa: B023
-                return Converted(version.definition, seed=seed)
+    with suppress(NotFoundError):  # the problem is new
+        for state in () if task.anew else (RunState.PAUSED, RunState.RUNNING):
+            for run in client.runs.list(problem=name, state=state):
+                policies = {str(each.policy_id): each.weight for each in run.record.ensembles}
+                if run.record.spec != spec or (policies or {str(run.record.policy_id): 1.0}) != ids:
+                    continue
+                definition = run.problem().definition
+                seed = (run.candidate(1).rewards if run.record.evaluated else None) or {}
+                if not _is_of(task, definition, seed):
+                    continue
+                if state is RunState.RUNNING:
+                    remedy = f"Watch it with `speciate runs watch {run.id}`. After a stop of its service, `speciate up`"
+                    remedy += " goes on with it. --new (new=True) starts another one."
+                    raise ConflictError(f"a run with these inputs is in progress: {run.id}.", remedy=remedy)
+                with suppress(ConflictError):  # another process has continued it
+                    run.resume()
+                    return Evolution(client, run, Converted(definition, seed=seed), continues=True)
     return None
 
 
-def _run_of(
-    client: Client, problem: Converted, task: Task, spec: RunSpec, ids: Mapping[str, float]
-) -> tuple[RunHandle, bool]:
-    version = _same_version(client, problem) or client.problems.add(problem.problem)
-    if not task.anew:
-        for paused in _alike(client, version, spec, ids, RunState.PAUSED):
-            with suppress(ConflictError):  # another process has continued it
-                paused.resume()
-                return paused, True
-        for running in _alike(client, version, spec, ids, RunState.RUNNING):
-            raise ConflictError(
-                f"a run with these inputs is in progress: {running.id}.",
-                remedy=f"Watch it with `speciate runs watch {running.id}`. After a stop of its service,"
-                " `speciate up` goes on with it. --new (new=True) starts another one.",
-            )
+def _is_of(task: Task, problem: Problem, seed: Mapping[str, float]) -> bool:
+    """Return True if a task has a problem's inputs; where its seed program's scores are not known, names suffice."""
+    from speciate.compat.inline import same_inputs
+
+    scores = dict.fromkeys(problem.space.names, 1.0) | dict(seed)
+    listed = "\n".join(f"{name} = {value!r}" for name, value in scores.items())
+    known = Evaluation(rewards=(0.0,), artifacts={"other metrics": listed})
+    try:
+        return same_inputs(problem, _problem_of(task, lambda _, seeds: [known] * len(seeds)).problem)
+    except InvalidInputError:  # other goals
+        return False
+
+
+def _started(client: Client, problem: Converted, task: Task, spec: RunSpec, ids: Mapping[str, float]) -> Evolution:
+    version = _version_of(client, problem)
+    if (begun := _begun(client, task, str(version.id), spec, ids)) is not None:  # while the seed program was scored
+        return begun
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields}
     policy = ids if len(ids) > 1 else next(iter(ids))
     if task.confirm is not None:
         task.confirm(client.runs.estimate(version.id, policy, **fields))
         fields["estimate"] = True
-    return client.runs.create(version.id, policy, **fields), False
+    return Evolution(client, client.runs.create(version.id, policy, **fields), problem, continues=False)
 
 
-def _alike(
-    client: Client, version: ProblemVersion, spec: RunSpec, weights: Mapping[str, float], state: RunState
-) -> Iterator[RunHandle]:
-    """Yield the runs in a state with the same inputs; ``weights`` are those of the policies by id."""
-    for run in client.runs.list(problem=str(version.id), state=state):
-        policies = {str(each.policy_id): each.weight for each in run.record.ensembles}
-        if run.record.spec == spec and (policies or {str(run.record.policy_id): 1.0}) == weights:
-            yield run
-
-
-def _same_version(client: Client, problem: Converted) -> ProblemVersion | None:
-    """Return the newest version of a problem that was not declared, if only the noise of its seed program differs."""
+def _version_of(client: Client, problem: Converted) -> ProblemVersion:
+    """Return the newest version of a problem if only the noise of its seed program differs, else add one."""
     from speciate.compat.inline import same_inputs
 
-    if not problem.seed:
-        return None
-    try:
-        newest = client.problems.get(problem.problem.slug)
-    except NotFoundError:
-        return None
-    return newest if same_inputs(newest.definition, problem.problem) else None
+    if problem.seed:  # not declared
+        with suppress(NotFoundError):
+            newest = client.problems.get(problem.problem.slug)
+            if same_inputs(newest.definition, problem.problem):
+                return newest
+    return client.problems.add(problem.problem)

@@ -13,6 +13,7 @@ import pytest
 
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.problem import Problem
 from speciate.evolution import functions
 from speciate.evolution.functions import ScoreFunction
 from speciate.schema.evaluations import Acceptance
@@ -24,6 +25,10 @@ SANDBOX: Any = None  # a function of a path needs none
 def score(program_path: str) -> float:
     """Call the program."""
     return float(runpy.run_path(program_path)["solve"]())
+
+
+def problem_of(function: ScoreFunction, program: str) -> Problem:
+    return function.problem(program, lambda each, seeds: [function.score_seed(each, n, SANDBOX) for n in seeds]).problem
 
 
 class Service:
@@ -49,14 +54,13 @@ class Service:
 
 
 def test_a_seed_program_that_ends_the_process_is_an_error() -> None:
-    function = ScoreFunction(score)
     with pytest.raises(InvalidInputError, match="fails on the seed program: SystemExit: 3"):
-        function.problem("import sys\nsys.exit(3)\n", function.scoring(SANDBOX))
+        problem_of(ScoreFunction(score), "import sys\nsys.exit(3)\n")
 
 
 def test_a_candidate_has_a_wall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     function, service = ScoreFunction(score), Service("import time\nwhile True: time.sleep(0.01)\n")
-    problem = function.problem(SEED, function.scoring(SANDBOX)).problem
+    problem = problem_of(function, SEED)
     monkeypatch.setattr(functions, "_PATIENCE", 0)
     problem = problem.model_copy(update={"limits": problem.limits.model_copy(update={"wall_s": 0.2})})
     run: Any = SimpleNamespace(id=uuid4())
@@ -67,7 +71,7 @@ def test_a_candidate_has_a_wall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stop_waits_for_no_candidate() -> None:
     function, service = ScoreFunction(score), Service("import time\nwhile True: time.sleep(0.01)\n")
-    problem = function.problem(SEED, function.scoring(SANDBOX)).problem
+    problem = problem_of(function, SEED)
     run: Any = SimpleNamespace(id=uuid4())
     with function.serving(service, run, problem, SANDBOX):  # type: ignore[arg-type]
         assert service.leased.wait(60)

@@ -62,7 +62,7 @@ def command(data_dir: Path, folder: Path, *arguments: object, verb: str = "evolv
 
 def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir: Path, task: Path) -> None:
     arguments = ("initial_program.py", "evaluator.py", "-n", "60", "--seed", "3")
-    first = command(data_dir, task, *arguments, "--json")
+    first = command(data_dir, task, *arguments, "--out", "better", "--json")
     assert first.stdout is not None
     run = json.loads(first.stdout.readline())["id"]
     for line in first.stdout:
@@ -73,6 +73,7 @@ def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir
     assert first.returncode == 130
     assert "Scoring the seed program" in notes
     assert "same command" in notes
+    assert json.loads((task / "better" / "best.json").read_text())["run"] == run
     second = command(data_dir, task, *arguments, "--out", "better", "--json")
     output, notes = second.communicate(timeout=180)
     assert second.returncode == 0, notes
@@ -89,8 +90,8 @@ def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task
     arguments = ("initial_program.py", "evaluator.py", "-n", "8", "--seed", "4", "--estimate", "--json")
     only = command(data_dir, task, *arguments)
     output, notes = only.communicate(timeout=120)
-    assert (only.returncode, len(output.splitlines())) == (4, 1), notes
-    assert "--yes starts it" in notes
+    assert (only.returncode, len(output.splitlines())) == (0, 1), notes
+    assert "--yes starts the run" in notes
     estimate = json.loads(output)
     assert estimate["evaluations"] == {"low": 8, "expected": 8, "high": 8}
     started = command(data_dir, task, *arguments, "--yes")
@@ -331,6 +332,9 @@ def test_printed_commands_find_another_data_directory(data_dir: Path, task: Path
     _, notes = process.communicate(timeout=180)
     (printed,) = re.findall(r"Print it with: (.*)", notes)
     assert printed.startswith(f"SPECIATE_DATA_DIR={data_dir} speciate best ")
+    _, facts = command(data_dir, task, printed.split()[-1], verb="best").communicate(timeout=120)
+    assert "candidate" in facts
+    assert "http" not in facts  # no service shows the page
 
 
 def test_a_program_that_is_no_text_is_named(data_dir: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from speciate.client import CandidateFailedError
 from speciate.compat.conversion import Converted
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.fingerprint import fingerprint
@@ -29,7 +30,9 @@ NO_SANDBOX = cast("LocalSandbox", None)
 
 def converted(score: Callable[..., Any], program: str = PROGRAM, **goals: Any) -> Converted:
     function = ScoreFunction(score)
-    return function.problem(program, function.scoring(NO_SANDBOX), **goals)
+    return function.problem(
+        program, lambda problem, seeds: [function.score_seed(problem, seed, NO_SANDBOX) for seed in seeds], **goals
+    )
 
 
 def digest(function: Any) -> str:
@@ -157,6 +160,21 @@ def test_a_function_that_expects_a_candidate_learns_how_to_get_it() -> None:
         return float(program.call("solve"))
 
     with pytest.raises(InvalidInputError, match="the path of the program's file: a parameter named candidate"):
+        converted(score)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (RuntimeError("my data base is down"), r"my data base is down \(.*\.py:\d+\)\."),
+        (CandidateFailedError("g(): the program defines no function 'g'"), r"no function 'g'\. It defines solve\."),
+    ],
+)
+def test_a_remedy_is_about_the_error(error: Exception, ending: str) -> None:
+    def score(path: str) -> float:
+        raise error
+
+    with pytest.raises(InvalidInputError, match=f"{ending}$"):
         converted(score)
 
 
