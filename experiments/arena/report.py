@@ -88,7 +88,7 @@ def clock_table(of_clocks: Mapping[str, Mapping[str, list[Standing]]]) -> str:
     lines = [f"| arm | {' | '.join(of_clocks)} |", f"|---|{'---|' * len(of_clocks)}"]
     for arm in arms:
         ranks = [
-            " / ".join(f"{each.rank:.2f}" for standings in of_marks.values() for each in standings if each.arm == arm)
+            "/".join(f"{each.rank:.2f}" for standings in of_marks.values() for each in standings if each.arm == arm)
             for of_marks in of_clocks.values()
         ]
         lines.append(f"| {' | '.join([arm, *ranks])} |")
