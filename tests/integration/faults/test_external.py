@@ -80,7 +80,7 @@ def test_evaluators_die_and_every_candidate_is_evaluated_once(service: Service, 
 
 def test_workers_survive_a_valkey_that_is_out_of_memory(service: Service) -> None:
     policy = Policy.model_validate({"slug": "mutator", "kind": "program_mutator"})
-    spec = RunSpec(budget=Budget(evaluations=600), lanes=16, batch=2)
+    spec = RunSpec(budget=Budget(evaluations=400), lanes=16, batch=2)
     before = {name: status.pid for name, status in service.stack.poll().items()}
     run_id = service.begin(load_problem(bundled()["sorting-network-8"]), policy, spec)
     service.wait(run_id, lambda run: run.spent.evaluations >= 10)
@@ -96,5 +96,5 @@ def test_workers_survive_a_valkey_that_is_out_of_memory(service: Service) -> Non
     finally:
         service.stores.redis.config_set("maxmemory", 0)
     service.wait_for_end(run_id)
-    service.check_complete(run_id, 600)
+    service.check_complete(run_id, 400)
     assert {name: status.pid for name, status in service.stack.poll().items()} == before
