@@ -160,8 +160,8 @@ def contained(name: str) -> str:
 
 
 _NOISE_MARGIN: Final = 0.5
-"""In standard deviations of the initial program's two or three evaluations: less than the standard error of their mean,
-by which no mean lies below the largest possible score, so that the target is in reach. Confirmations exclude luck."""
+"""In standard deviations of the initial program's two or three evaluations. The best of them is at least that far above
+their mean, so the target is in reach even if that is the largest possible score. Confirmations exclude luck."""
 _NOISE_LEEWAY: Final = 2.0
 """Likewise, by which an objective may be worse: each confirmation is one evaluation, and an equal program must pass."""
 _ROUNDING: Final = 1e-6

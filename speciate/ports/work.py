@@ -311,7 +311,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class FinalValue:
-    """What evaluations of a candidate after the end measured. Luck is hardly part: they decide between two at most."""
+    """What evaluations of a candidate after the end measured; they decide between two candidates at most."""
 
     number: int
     evaluations: int

@@ -211,7 +211,9 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     name_evaluations(dict.fromkeys(seeds, number))
     results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
-    mean, margin = tuple(rewards.mean(axis=0).tolist()) if len(rewards) else (), ()
+    mean, margin = (), ()
+    if len(rewards):
+        mean = tuple(rewards.mean(axis=0).tolist())
     if len(rewards) > 1:
         from scipy.special import stdtrit  # imported here: every process loads this module, and few runs are noisy
 

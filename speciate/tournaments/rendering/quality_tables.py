@@ -29,8 +29,8 @@ def noisy(report: Report) -> Section:
         for problem in dict.fromkeys(each.problem for each in report.noisy)
     )
     note = (
-        "Mean over runs (n) of the best program's score in evaluations after the end, which hardly select it; ±: 95 %"
-        " interval by the noise of these evaluations, not by the differences between runs."
+        "Mean over runs (n) of the best program's score in evaluations after the end, which decide between two programs"
+        " at most; ±: 95 % interval by the noise of these evaluations, not by the differences between runs."
     )
     columns = ("problem", *(f">{name}" for name in entrants))
     return Section("noisy", "Best scores on noisy problems", note if rows else "", columns, rows)
