@@ -43,6 +43,8 @@ from speciate.prompts.compact import turns_of
 
 _log = logging.getLogger(__name__)
 _RECHECK_S: Final = 30.0
+_OUTAGE_S: Final = 60.0
+"""An unavailable endpoint is left alone for this long while other policies answer."""
 _MOST_REFUSAL: Final = 1000
 _GATEWAY_TIMEOUTS: Final = frozenset({408, 504, 524})
 """Statuses of a proxy that waited in vain for an answer, which may have been computed all the same."""
@@ -77,6 +79,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         self._checking = threading.Lock()
         self._check_due_at = 0.0 if self._pinned else math.inf
         self._has_answered, self._patience_s = False, 0.0
+        self._outage, self._outage_until = "", 0.0
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -91,7 +94,12 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         return prompts * ceilings.prompt + turns * ceilings.completion + again
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order; they run concurrently. Raises ``PolicyUnavailableError``."""
+        """Answer every request, in order; they run concurrently.
+
+        Raises ``PolicyUnavailableError``; for replaceable requests without asking, soon after another such error.
+        """
+        if time.monotonic() < self._outage_until and all(request.replaceable for request in requests):
+            raise PolicyUnavailableError(self._outage)
         call = _SampleCall()
         return sample_sets(self._policy, requests, lambda each: self._round(each, call))
 
@@ -111,6 +119,8 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
                 pool.shutdown(wait=True, cancel_futures=True)
         if call.cause is not None:
             call.cause.spent = call.billed.charge(self._policy.price)
+            if not interrupted():
+                self._outage, self._outage_until = str(call.cause), time.monotonic() + _OUTAGE_S
             raise call.cause
         return [future.result() for future in futures]
 
@@ -198,7 +208,8 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             attempts += 1
             outage_s += time.monotonic() - began
             surplus = attempts - self._options.max_retries
-            if lasts or (surplus > 0 and outage_s >= self._patience_s):
+            patience_s = 0.0 if request.replaceable else self._patience_s
+            if lasts or (surplus > 0 and outage_s >= patience_s):
                 self._patience_s = 0.0  # a run that is resumed in vain pauses soon
                 break
             if surplus == 1:
@@ -229,7 +240,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             raise
         try:
             result = self._read(reply, payload, request, ceilings, time.perf_counter() - started)
-            self._has_answered, self._patience_s = True, self._options.outage_s
+            self._has_answered, self._patience_s, self._outage_until = True, self._options.outage_s, 0.0
         except PromptRefusedError as refusal:
             text = self._endpoint.cleaned(str(refusal), _MOST_REFUSAL)
             cost = self._billed(reply, ceilings)

@@ -1,7 +1,7 @@
 """Port to a policy."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from speciate.domain.candidate import Individual
@@ -37,6 +37,7 @@ class SampleRequest:
     # Answers that are requested at the same time to change the same first parent: by earlier requests of the batch, and
     # by the lanes before this one.
     earlier: int = 0
+    replaceable: bool = False  # True if another policy of the run can answer instead: no long waits for this one
     problem: Problem | None = field(default=None, compare=False)  # for policies that write files
     reply: str = ""  # what the reply to continue says after its opening
 
@@ -68,6 +69,15 @@ class SampleResult:
         if cost is None:
             cost = 0.0 if price is None else price.cost(self.prompt_tokens, self.tokens - self.prompt_tokens)
         return Charge(self.tokens, cost, self.estimated_tokens)
+
+    def plus(self, charge: Charge, price: Price | None) -> "SampleResult":
+        """Return the result with what attempts of another policy cost; ``price`` is that of its own policy."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens + charge.tokens,
+            estimated_tokens=self.estimated_tokens + charge.estimated,
+            cost=self.charge(price).cost + charge.cost,
+        )
 
 
 class PolicyClient(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from speciate.domain.ensemble import BanditArm, DecayedCounts, PolicyChoice, best_arm
-from speciate.domain.policy import PolicyRole
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import RunProgress
 
@@ -26,24 +26,35 @@ class PolicyChooser:
         learns = context.has_ensemble and context.spec.policy_choice is PolicyChoice.UCB
         self._arms: Mapping[str, BanditArm] = work.arms(context.run_id) if learns else {}
         self._waiting: Counter[str] = Counter()
+        self._unavailable = set[str]()
+
+    def leave_out(self, policy: Policy) -> None:
+        """Choose an unavailable policy no more in this batch."""
+        self._unavailable.add(policy.digest)
+
+    def available(self, role: PolicyRole) -> list[int]:
+        """Return the positions of the policies of a role without those left out."""
+        shares = self._context.policies(role)
+        return [i for i, share in enumerate(shares) if share.policy.digest not in self._unavailable]
 
     def pick(self, role: PolicyRole, answers: int, rng: np.random.Generator) -> int:
         """Return the position of a policy among those of a role, for a prompt with a number of answers.
 
         ``rng`` is used for one draw if weights decide between several policies, else not at all.
         """
-        shares = self._context.policies(role)
-        if len(shares) == 1:
-            return 0
-        if self._context.spec.policy_choice is PolicyChoice.WEIGHTS:
-            bounds = np.cumsum([share.weight for share in shares])
-            return int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
-        spec = self._context.spec
-        keys = [arm_key(role, position) for position in range(len(shares))]
+        spec, shares, positions = self._context.spec, self._context.policies(role), self.available(role)
+        if len(positions) == 1:
+            return positions[0]
+        if spec.policy_choice is PolicyChoice.WEIGHTS:
+            bounds = np.cumsum([shares[position].weight for position in positions])
+            return positions[int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))]
+        # Advice comes from the mutators.
+        asked_as = PolicyRole.MUTATE if role is PolicyRole.ADVISE else role
+        keys = [arm_key(asked_as, position) for position in positions]
         arms = [self._arms.get(key, BanditArm()) for key in keys]
         best = best_arm(arms, [self._waiting[key] for key in keys], spec.budget, spec.policy_discount)
         self._waiting[keys[best]] += answers
-        return best
+        return positions[best]
 
 
 def arm_key(role: PolicyRole, position: int) -> str:

@@ -29,7 +29,15 @@ from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunChange, RunProgress
-from speciate.runs.stopping import add_final, complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
+from speciate.runs.stopping import (
+    add_final,
+    complete_when_idle,
+    diagnose,
+    forget_streaks,
+    judge_alarm,
+    judge_outages,
+    pause,
+)
 from speciate.search.cells import improves
 from speciate.search.noise import LEAST_BUDGET, SEED_TRIALS, Revision
 from speciate.search.strategies import build_strategy
@@ -117,6 +125,8 @@ def record_proposals(
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
+    answered = {context.policies(rollout.role)[rollout.policy].policy.slug for rollout in batch.rollouts}
+    judge_outages(change, batch.outages, answered)
     _add_proposed_event(change, lease.lane, lease.ordinal, batch.rollouts, proposals)
     if batch.advice is not None and context.spec.guidance is not None:
         adopt(change, context.spec.guidance.most, batch.advice)

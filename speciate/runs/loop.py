@@ -35,7 +35,7 @@ from speciate.runs.answers import read_answers, repetitions
 from speciate.runs.evaluation import ProgramBatch, evaluate_programs, final_value, repeat_evaluation
 from speciate.runs.guidance import has_hints
 from speciate.runs.payloads import read_confirmations
-from speciate.runs.prompting import REPEATING, Prompter, answers_per_prompt, batch_rng, plan_requests
+from speciate.runs.prompting import REPEATING, Prompter, RequestPlanner, answers_per_prompt, batch_rng
 from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import again
@@ -71,9 +71,11 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         selections.append((selection, answers))
 
     # Build the prompts, and choose the policies that receive them.
-    requests = plan_requests(lease, context, work, prompter, selections, rng)
+    planner = RequestPlanner(lease, context, work, prompter, rng)
+    requests = planner.plan(selections)
 
-    # Sample the policies; a budget of tokens or dollars may hold only the first requests.
+    # Sample the policies; a budget of tokens or dollars may hold only the first requests. If a policy is unavailable,
+    # another one of its role answers.
     if context.spec.budget.limits_requests and requests:
         affordable = afford(requests, lease, work, client_for)
         if affordable is None:
@@ -81,15 +83,16 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         if not affordable:
             return work.end_lane(lease)
         requests = affordable
-    results = sample(requests, client_for, begins=lease.ordinal <= context.spec.lanes)
+    sampled = sample(requests, client_for, planner.instead, begins=lease.ordinal <= context.spec.lanes)
 
     # Parse the answers: each completion gives at least one proposal, which costs an evaluation even if it is rejected.
-    rollouts, proposals = read_answers(requests, results, context, version)
+    rollouts, proposals = read_answers(sampled.planned, sampled.results, context, version)
     proposals += repetitions(repeated, prompter)
     advice = prompter.adviser.read(lease.ordinal, rollouts)
 
     step = 0 if version is None else version.step
-    return work.commit_proposals(lease, ProposedBatch(rollouts, proposals, migrants, advice, step))
+    batch = ProposedBatch(rollouts, proposals, migrants, advice, step, sampled.outages)
+    return work.commit_proposals(lease, batch)
 
 
 def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:

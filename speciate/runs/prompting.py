@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.candidate import Individual
-from speciate.domain.guidance import draw
+from speciate.domain.guidance import Advice, draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.ports.policy import SampleRequest
@@ -40,6 +40,7 @@ class PlannedRequest:
     position: int  # position of the policy among those of its role
     policy: Policy
     request: SampleRequest  # prompt, number of completions and seed
+    answers: int  # wanted answers; a completion may hold several
     advice: int | None = None  # number of the advice in the prompt; None if the run has none
 
 
@@ -171,51 +172,81 @@ def answers_per_prompt(lease: Lease, context: RunContext) -> list[int]:
     return [min(size, answers - start) for start in range(0, answers, size)]
 
 
-def plan_requests(
-    lease: Lease,
-    context: RunContext,
-    work: WorkStore,
-    prompter: Prompter,
-    selections: Sequence[tuple[Selection, int]],
-    rng: np.random.Generator,
-) -> list[PlannedRequest]:
-    """Choose a policy for every selection and build its prompt; last comes the request for new advice, if it is due.
+class RequestPlanner:
+    """Chooses the policies of one batch and builds their requests."""
 
-    Selections are given with the number of their answers.
-    A tight budget drops requests from the end, so the advice first.
-    """
-    chooser, problem = PolicyChooser(context, work), context.problem
-    members = prompter.members([selection for selection, _ in selections])
-    relatives, taken = Relatives(work, context), Counter[tuple[int, ...]]()
-    planned = []
-    for proposed, answers in selections:
-        selection = _polishable(proposed, members)
-        position = chooser.pick(selection.role, answers, rng)
-        policy = context.policies(selection.role)[position].policy
-        shown_prompt = prompter.show(selection, members, policy, rng)
+    def __init__(
+        self, lease: Lease, context: RunContext, work: WorkStore, prompter: Prompter, rng: np.random.Generator
+    ) -> None:
+        self._lease, self._context, self._prompter, self._rng = lease, context, prompter, rng
+        self._chooser = PolicyChooser(context, work)
+        self._relatives = Relatives(work, context)
+        self._members: dict[int, Individual] = {}
+
+    def plan(self, selections: Sequence[tuple[Selection, int]]) -> list[PlannedRequest]:
+        """Return the request of each selection, given with its number of answers; last comes one for advice, if due.
+
+        A tight budget drops requests from the end, so the advice first.
+        """
+        self._members = self._prompter.members([selection for selection, _ in selections])
+        planned, taken = [], Counter[tuple[int, ...]]()
+        in_other_lanes = self._lease.lane * int(self._lease.payload["answers"])
+        for proposed, answers in selections:
+            selection = _polishable(proposed, self._members)
+            planned.append(self._plan(selection, answers, in_other_lanes + taken[selection.parents[:1]]))
+            taken[selection.parents[:1]] += answers
+        latest = latest_of(self._lease)
+        if latest is not None and any(plan.selection.role is PolicyRole.MUTATE for plan in planned):
+            planned.append(self._plan_advice(draw(self._prompter.adviser.pieces, self._rng), latest))
+        return planned
+
+    def instead(self, plan: PlannedRequest) -> PlannedRequest | None:
+        """Return the request for another policy, since that of ``plan`` is unavailable; None if there is no other."""
+        self._chooser.leave_out(plan.policy)
+        role = plan.selection.role
+        if self._context.bills_afterwards or not self._chooser.available(role):
+            return None
+        if role is PolicyRole.ADVISE:
+            (parent,) = (piece for piece in self._prompter.adviser.pieces if piece.number == plan.advice)
+            return self._plan_advice(parent, latest_of(self._lease) or 0)
+        # A tight budget may have left fewer.
+        answers = min(plan.answers, plan.request.n * plan.policy.answers_for(role))
+        return self._plan(plan.selection, answers, plan.request.earlier)
+
+    def _is_replaceable(self, role: PolicyRole) -> bool:
+        # A budget of dollars sets limits to the answers of agents before they are asked.
+        return not self._context.bills_afterwards and len(self._chooser.available(role)) > 1
+
+    def _plan(self, selection: Selection, answers: int, earlier: int) -> PlannedRequest:
+        position = self._chooser.pick(selection.role, answers, self._rng)
+        policy = self._context.policies(selection.role)[position].policy
+        shown_prompt = self._prompter.show(selection, self._members, policy, self._rng)
         request = SampleRequest(
             prompt=shown_prompt.prompt,
             role=selection.role,
             n=-(-answers // policy.answers_for(selection.role)),
-            seed=int(rng.integers(2**31)),
+            seed=int(self._rng.integers(2**31)),
             parents=shown_prompt.parents,
-            seed_program=problem.seed_program,
-            keep_tokens=context.spec.keeps_tokens,
-            relatives=partial(relatives.of, selection.parents[:1]),
-            problem=problem,
-            earlier=lease.lane * int(lease.payload["answers"]) + taken[selection.parents[:1]],
+            seed_program=self._context.problem.seed_program,
+            keep_tokens=self._context.spec.keeps_tokens,
+            relatives=partial(self._relatives.of, selection.parents[:1]),
+            problem=self._context.problem,
+            earlier=earlier,
+            replaceable=self._is_replaceable(selection.role),
         )
-        taken[selection.parents[:1]] += answers
-        planned.append(PlannedRequest(selection, position, policy, request, shown_prompt.advice))
-    latest = latest_of(lease)
-    if latest is not None and any(plan.selection.role is PolicyRole.MUTATE for plan in planned):
-        parent = draw(prompter.adviser.pieces, rng)
-        position = chooser.pick(PolicyRole.MUTATE, 0, rng)
-        policy = context.policies(PolicyRole.ADVISE)[position].policy
-        prompt = prompter.adviser.prompt(parent, policy, latest)
-        request = SampleRequest(prompt, PolicyRole.ADVISE, n=1, seed=int(rng.integers(2**31)))
-        planned.append(PlannedRequest(Selection(PolicyRole.ADVISE), position, policy, request, parent.number))
-    return planned
+        return PlannedRequest(selection, position, policy, request, answers, shown_prompt.advice)
+
+    def _plan_advice(self, parent: Advice, latest: int) -> PlannedRequest:
+        position = self._chooser.pick(PolicyRole.ADVISE, 0, self._rng)
+        policy = self._context.policies(PolicyRole.ADVISE)[position].policy
+        request = SampleRequest(
+            prompt=self._prompter.adviser.prompt(parent, policy, latest),
+            role=PolicyRole.ADVISE,
+            n=1,
+            seed=int(self._rng.integers(2**31)),
+            replaceable=self._is_replaceable(PolicyRole.ADVISE),
+        )
+        return PlannedRequest(Selection(PolicyRole.ADVISE), position, policy, request, 1, parent.number)
 
 
 def batch_rng(context: RunContext, ordinal: int, *stream: int) -> np.random.Generator:

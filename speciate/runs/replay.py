@@ -26,6 +26,7 @@ from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import POLISHER, Commit, Lease, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
+from speciate.runs.stopping import OUTAGE
 
 # Pauses and lost workers belong to the history of a run. Of them, its results show only what lost attempts cost.
 _IGNORED = frozenset(
@@ -189,17 +190,22 @@ def _charged(store: ReplayStore, events: Sequence[Event], lease: Lease) -> Itera
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:
-    """Compare two event logs without pauses and lost workers.
+    """Compare two event logs without pauses, lost workers and unavailable policies.
 
     If the recorded run did not complete, only its events so far are compared.
     """
-    left, right = ([event for event in events if event.kind not in _IGNORED] for events in (recorded, replayed))
+    left, right = ([event for event in events if _is_compared(event)] for events in (recorded, replayed))
     if all(event.kind is not EventKind.RUN_COMPLETED for event in left):
         right = right[: len(left)]
     for position, (a, b) in enumerate(zip_longest(left, right)):
         if a is None or b is None or a.kind != b.kind or _comparable(a.data) != _comparable(b.data):
             return ReplayReport(max(len(left), len(right)), Difference(position, a, b))
     return ReplayReport(len(left), None)
+
+
+def _is_compared(event: Event) -> bool:
+    # A replay does not know why a policy was unavailable.
+    return event.kind not in _IGNORED and event.data.get("name") != OUTAGE
 
 
 def _comparable(data: Mapping[str, JsonValue]) -> object:

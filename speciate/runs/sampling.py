@@ -1,15 +1,19 @@
 """Sample the policies of a batch within the budget of tokens and dollars."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleResult
 from speciate.ports.work import Lease, WorkStore
 from speciate.runs.prompting import PlannedRequest
+
+_log = logging.getLogger(__name__)
 
 ClientFor = Callable[[Policy], PolicyClient]
 """Returns the client of a policy."""
@@ -56,33 +60,85 @@ class _Reservation:
             return granted
 
 
-def sample(planned: Sequence[PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
-    """Send each policy all of its requests in one call; return the results in the order of the plan.
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The answers of a batch."""
 
-    ``begins`` is True at the start of a run, when clients check again which weights their endpoints serve. In a
-    ``PolicyUnavailableError``, ``spent`` includes all answered requests.
+    planned: list[PlannedRequest]  # in the order of the plan, each with the policy that answered
+    results: list[SampleResult]  # of each request
+    outages: Mapping[str, str]  # policies whose requests others answered: names and reasons
+
+
+def sample(
+    planned: Sequence[PlannedRequest],
+    client_for: ClientFor,
+    instead: Callable[[PlannedRequest], PlannedRequest | None],
+    *,
+    begins: bool,
+) -> Sampled:
+    """Send each policy all of its requests in one call; another policy answers those of an unavailable one.
+
+    ``instead`` plans a request again, without the policies that it was called for before. ``begins`` is True at the
+    start of a run, when clients check again which weights their endpoints serve. Without another policy raises
+    ``PolicyUnavailableError``, whose ``spent`` includes all answered requests.
     """
-    results: dict[int, SampleResult] = {}
+    plans, results, outages = dict(enumerate(planned)), dict[int, SampleResult](), dict[str, str]()
+    lost = dict[int, Charge]()  # costs of unavailable policies
     try:
-        for digest in dict.fromkeys(plan.policy.digest for plan in planned):
-            requests = {i: plan for i, plan in enumerate(planned) if plan.policy.digest == digest}
-            client = client_for(next(iter(requests.values())).policy)
-            if begins and isinstance(client, IdentifyingClient):
-                client.revalidate()
-            _sample_one(client, requests, results)
+        while waiting := [i for i in plans if i not in results]:
+            policy = plans[waiting[0]].policy
+            requests = {i: plans[i] for i in waiting if plans[i].policy.digest == policy.digest}
+            try:
+                _sample_one(client_for(policy), requests, results, begins=begins)
+            except PolicyUnavailableError as error:
+                answered = [results.pop(i).charge(policy.price) for i in requests if i in results]
+                spent = sum(answered, error.spent)
+                lost[waiting[0]] = lost.get(waiting[0], Charge()) + spent
+                plans |= _replaced(requests, spent.tokens, error, client_for, instead)
+                outages[policy.slug] = str(error)
+                _log.warning("%s Other policies answer for it.", error)
     except PolicyUnavailableError as error:
-        for index, result in results.items():
-            error.spent += result.charge(planned[index].policy.price)
-        raise
-    return [result for _, result in sorted(results.items())]
+        charges = [result.charge(plans[i].policy.price) for i, result in results.items()]
+        unavailable = PolicyUnavailableError(" ".join([*outages.values(), str(error)]))
+        unavailable.spent = sum((*lost.values(), *charges), Charge())
+        raise unavailable from None
+    for i, charge in lost.items():
+        if charge.tokens or charge.cost:
+            results[i] = results[i].plus(charge, plans[i].policy.price)
+    return Sampled(list(plans.values()), [results[i] for i in plans], outages)
 
 
-def _sample_one(client: PolicyClient, planned: Mapping[int, PlannedRequest], results: dict[int, SampleResult]) -> None:
+def _sample_one(
+    client: PolicyClient, planned: Mapping[int, PlannedRequest], results: dict[int, SampleResult], *, begins: bool
+) -> None:
     """Sample one policy; add the results before their check, so that the caller knows what was spent on an error."""
+    if begins and isinstance(client, IdentifyingClient):
+        client.revalidate()
     answers = client.sample([plan.request for plan in planned.values()])
     results |= dict(zip(planned, answers, strict=True))
     for i, plan in planned.items():
         _check(plan, results[i])
+
+
+def _replaced(
+    planned: Mapping[int, PlannedRequest],
+    lost_tokens: int,
+    error: PolicyUnavailableError,
+    client_for: ClientFor,
+    instead: Callable[[PlannedRequest], PlannedRequest | None],
+) -> dict[int, PlannedRequest]:
+    """Plan the requests of an unavailable policy for others; raises ``error`` if there are none, or no tokens left."""
+    others, more = {}, lost_tokens
+    for i, plan in planned.items():
+        other = instead(plan)
+        if other is None:
+            raise error
+        ceilings = [client_for(each.policy).token_ceiling(each.request) for each in (plan, other)]
+        more += max(0, ceilings[1] - ceilings[0])
+        others[i] = replace(other, request=replace(other.request, reserve=plan.request.reserve))
+    if more and not next(iter(planned.values())).request.reserve(more):
+        raise error
+    return others
 
 
 def _check(planned: PlannedRequest, result: SampleResult) -> None:

@@ -11,7 +11,8 @@
   campaign pauses it (``pause``). Reported as a fault, it pauses when a shared service is unavailable, a unit loses its
   worker three times or the disk is full (``pause``), or when the evaluator or the answers of the policies show that it
   cannot make progress (``diagnose``).
-- It goes on and raises its alarm when most of its latest candidates failed or repeat others (``judge_alarm``).
+- It goes on and raises its alarm when most of its latest candidates failed or repeat others (``judge_alarm``), or when
+  one of several policies is unavailable (``judge_outages``).
 
 The functions change the given ``RunProgress`` or ``RunChange``.
 A run that ends discards its work in flight, except after a plateau or a spent budget: work in flight is paid for, and
@@ -19,7 +20,7 @@ its results may meet a target. Counts of answers and failures in a row are in ``
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -74,6 +75,9 @@ _SPOILED: Final = (
     "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
     " learning_rate or a larger kl of learning."
 )
+OUTAGE: Final = "outage"
+"""Name of the alarm about an unavailable policy, in events."""
+_OUTAGE: Final = "policy "
 _ALARM_CAUSES: Final[dict[str, str]] = {
     FailureKind.TIMEOUT: "they took too long",
     FailureKind.OUT_OF_MEMORY: "they ran out of memory",
@@ -257,10 +261,27 @@ def judge_alarm(change: RunChange) -> None:
             message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
         progress.alarm = message
         change.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
-    elif progress.alarm:
+    elif progress.alarm and not progress.alarm.startswith(_OUTAGE):
         progress.alarm = None
         change.event(EventKind.ALARM_CLEARED, share=share)
     progress.recent = {}
+
+
+def judge_outages(change: RunChange, outages: Mapping[str, str], answered: Collection[str]) -> None:
+    """Raise the alarm if a policy is unavailable and others answer for it; clear it once this policy answers again.
+
+    ``outages`` are names and reasons, ``answered`` the names of the policies that answered. An alarm about failed
+    candidates is not replaced.
+    """
+    progress = change.progress
+    if progress.alarm is None and outages:
+        slug, reason = next(iter(outages.items()))
+        reason = reason.removeprefix(f"{_OUTAGE}{slug!r}").lstrip(": ")
+        progress.alarm = f"{_OUTAGE}{slug!r} is unavailable, and others answer for it: {reason}"
+        change.event(EventKind.ALARM_RAISED, name=OUTAGE, message=progress.alarm)
+    elif progress.alarm and any(progress.alarm.startswith(f"{_OUTAGE}{slug!r}") for slug in answered):
+        progress.alarm = None
+        change.event(EventKind.ALARM_CLEARED, name=OUTAGE)
 
 
 def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Candidate]) -> Diagnosis | None:

@@ -372,6 +372,25 @@ def test_an_endpoint_that_has_answered_is_asked_for_minutes(
     assert len(waits) == (1 if reply is CUT else 4)
 
 
+def test_an_endpoint_that_others_can_replace_is_left_alone_for_a_minute(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    client, replaceable = connect(), replace(request(), replaceable=True)
+    client.sample([replaceable])
+    endpoint.misbehave = lambda _: (503, {}, b"restarting")
+    with pytest.raises(PolicyUnavailableError, match="restarting"):
+        client.sample([replaceable])
+    assert len(waits) == 4
+    endpoint.misbehave = lambda _: None
+    asked = len(endpoint.headers)
+    with pytest.raises(PolicyUnavailableError, match="restarting") as caught:
+        client.sample([replaceable])
+    assert caught.value.spent == Charge()
+    assert len(endpoint.headers) == asked
+    assert client.sample([request()])[0].completions  # without another policy it is asked
+    assert client.sample([replaceable])[0].completions
+
+
 def test_an_interruption_ends_the_wait_for_an_endpoint(endpoint: Endpoint) -> None:
     fields = {"slug": "p", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m"}
     lost = threading.Event()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import asdict
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
 from speciate.domain.budget import Budget
+from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm, DecayedCounts, PolicyChoice, best_arm
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy, PolicyRole
@@ -202,28 +205,95 @@ def test_a_replay_chooses_the_same_policies(choice: PolicyChoice, strategy: str)
     assert report.identical, report.describe()
 
 
-def test_tokens_of_one_policy_are_charged_when_another_one_fails() -> None:
-    priced = {"template": "```python\nx = 0.{number}\ny = 5\n```", "tokens_per_completion": 3, "prompt_tokens": 7}
-    answers, fails = (
-        Policy.model_validate({"slug": slug, "kind": "scripted", "options": priced}) for slug in ("answers", "fails")
-    )
-    shares = (WeightedPolicy(answers, uuid4(), 1.0), WeightedPolicy(fails, uuid4(), 1.0))
-    spec = toy_spec(40, batch=8, samples_per_prompt=1, seed=1)
-    context = RunContext(
-        uuid4(), toy_problem(), answers, shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
-    )
-    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
-    clients = {each.digest: Recorder(build_client(each), fail=each is fails) for each in (answers, fails)}
-    store.add(context)
-    signals.committed(store.start(context.run_id))
-    executor = WorkExecutor(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest])
-    drain(executor, signals)
-    progress = store.runs[context.run_id].progress
-    recorded = clients[answers.digest].recorded
-    assert progress.state is RunState.PAUSED
-    assert progress.tokens == 10 * len(recorded)
-    booked = [event for event in store.events(context.run_id) if event.kind is EventKind.BATCH_PROPOSED]
-    assert len(recorded) > sum(event.data["rollouts"] for event in booked)
+class Outage:
+    """A run with two priced policies whose endpoints can fail."""
+
+    def __init__(self, fail: Collection[str], **spec: Any) -> None:
+        options = {"template": "```python\nx = 0.{number}\ny = 5\n```", "tokens_per_completion": 3, "prompt_tokens": 7}
+        price = {"input": 5e5, "output": 1e6}
+        policies = [
+            Policy.model_validate({"slug": slug, "kind": "scripted", "options": options, "price": price})
+            for slug in ("first", "second")
+        ]
+        shares = tuple(WeightedPolicy(policy, uuid4()) for policy in policies)
+        spec = toy_spec(40, **{"batch": 8, "samples_per_prompt": 1, "seed": 1} | spec)
+        self.context = RunContext(
+            uuid4(), toy_problem(), policies[0], shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
+        )
+        self.store, self.signals = MemoryWorkStore(ticking_clock()), LocalQueue()
+        self.clients = {
+            each.slug: Recorder(build_client(each), fail=each.slug in fail, lost=Charge(5, 0.25)) for each in policies
+        }
+        self.executor = WorkExecutor(self.store, self.signals, ToyEvaluator(), lambda policy: self.clients[policy.slug])
+        self.store.add(self.context)
+        self.signals.committed(self.store.start(self.context.run_id))
+
+    @property
+    def progress(self) -> RunProgress:
+        return self.store.runs[self.context.run_id].progress
+
+    @property
+    def events(self) -> list[Event]:
+        return list(self.store.events(self.context.run_id))
+
+
+@pytest.mark.parametrize("choice", list(PolicyChoice))
+def test_another_policy_answers_for_an_unavailable_one(choice: PolicyChoice) -> None:
+    outage = Outage(["second"], policy_choice=choice)
+    drain(outage.executor, outage.signals)
+    progress, failures = outage.progress, outage.clients["second"].failures
+    assert progress.state is RunState.COMPLETED
+    assert progress.evaluations == 40
+    assert failures > 1
+    assert progress.tokens == 10 * len(outage.clients["first"].recorded) + 5 * failures
+    assert progress.cost == pytest.approx(6.5 * len(outage.clients["first"].recorded) + 0.25 * failures)
+    assert progress.alarm == "policy 'second' is unavailable, and others answer for it: the endpoint is down"
+    assert [event.data["name"] for event in outage.events if event.kind is EventKind.ALARM_RAISED] == ["outage"]
+
+
+def test_the_alarm_ends_when_the_policy_answers_again() -> None:
+    outage = Outage(["second"])
+    drain(outage.executor, outage.signals, most_units=4)
+    assert outage.progress.alarm
+    outage.clients["second"].fail = False
+    drain(outage.executor, outage.signals)
+    assert outage.progress.alarm is None
+    assert {EventKind.ALARM_RAISED, EventKind.ALARM_CLEARED} < {event.kind for event in outage.events}
+    assert outage.clients["second"].recorded
+
+
+def test_a_run_pauses_when_all_its_policies_are_unavailable() -> None:
+    outage = Outage(["second"])
+    drain(outage.executor, outage.signals, most_units=4)
+    answers = len(outage.clients["first"].recorded)
+    outage.clients["first"].fail = True
+    drain(outage.executor, outage.signals)
+    assert outage.progress.state is RunState.PAUSED
+    assert outage.progress.reason == "the endpoint is down the endpoint is down"  # the reasons of both
+    failures = sum(client.failures for client in outage.clients.values())
+    assert outage.progress.tokens == 10 * answers + 5 * failures
+
+
+def test_the_budget_of_tokens_holds_for_the_other_policy() -> None:
+    outage = Outage(["second"], budget=Budget(tokens=200))
+    drain(outage.executor, outage.signals)
+    assert outage.progress.tokens <= 200
+    assert outage.clients["first"].recorded
+
+
+def test_a_replay_leaves_out_the_unavailable_policy() -> None:
+    outage = Outage(["second"])
+    drain(outage.executor, outage.signals)
+    recorded = [
+        RecordedCompletion(each.prompt.digest, each.seed, each.completion, each.prompt_tokens, each.cost)
+        for rollouts in outage.store.runs[outage.context.run_id].rollouts.values()
+        for each in rollouts
+    ]
+    report = replay(
+        outage.context, recorded, outage.events,
+        store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=build_client,
+    )  # fmt: skip
+    assert report.identical, report.describe()
 
 
 def test_decayed_counts_do_not_depend_on_the_order_of_answers() -> None:

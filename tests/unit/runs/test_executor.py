@@ -50,12 +50,14 @@ class Recorder:
     fail: bool = False
     lost: Charge = field(default_factory=Charge)  # what a failure costs
     dollars: float | None = None  # reported for each answer
+    failures: int = 0
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return self.inner.token_ceiling(request)
 
     def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
         if self.fail:
+            self.failures += 1
             error = PolicyUnavailableError("the endpoint is down")
             error.spent = self.lost
             raise error
