@@ -53,7 +53,7 @@ def main() -> int:
         parts["clock"] = [
             (f"clock {latency_s:g} {slots}", *each)
             for latency_s, slots in CLOCKS
-            for each in jobs(given.half, IN_FLIGHT, seeds=1, evaluations=_FULL[1], latency_s=latency_s, slots=slots)
+            for each in jobs(given.half, IN_FLIGHT, seeds=2, evaluations=_FULL[1], latency_s=latency_s, slots=slots)
         ]
     wanted = [job for name, of_part in parts.items() if given.parts is None or name in given.parts for job in of_part]
     rows = _made(given.half, wanted, given.keep, given.workers)
