@@ -45,18 +45,15 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LINUX = sys.platform.startswith("linux")
-_PARENT_CHECK_S = 0.5  # only where the kernel has no pidfd
 _DEATH_SEEN_S = 0.1
 _USERS_CHECK_S = 0.2
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible wait does not even end at SIGKILL
 
-_LIBC = ctypes.CDLL(None) if _LINUX else None
+_LIBC = ctypes.CDLL(None)
 
 
 def _prctl(option: int, value: int) -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(option, value, 0, 0, 0)
+    _LIBC.prctl(option, value, 0, 0, 0)
 
 
 class Forked(BaseException):
@@ -102,7 +99,7 @@ class Child:
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: only zombies remain (macOS)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def ended(self, status: int) -> None:
@@ -205,7 +202,7 @@ class Guard:
         self._remove: list[str] = []
         self._users: str | None = None
         self._parent = os.getppid()
-        self._parent_fd = _pidfd(self._parent)
+        self._parent_fd = os.pidfd_open(self._parent)
         self._buffer = b""
         self._finished = self._terminated = False
         self._wakeup, wakeup_in = os.pipe()
@@ -220,9 +217,8 @@ class Guard:
 
     def run(self) -> None:
         """Serve until the input closes, SIGTERM arrives or the parent dies; then stop all children and clean up."""
-        sources = [fd for fd in (0, self._wakeup, self._parent_fd) if fd is not None]
         while not self._finished:
-            ready = self._wait(sources, None if self._parent_fd is not None else _PARENT_CHECK_S)
+            ready = self._wait([0, self._wakeup, self._parent_fd], None)
             self._reap()
             if 0 in ready:
                 self._read_commands()
@@ -262,7 +258,7 @@ class Guard:
         """Return True if the parent is dead; its end of the pipe closes a moment earlier."""
         deadline = time.monotonic() + _DEATH_SEEN_S
         while os.getppid() == self._parent and (left := deadline - time.monotonic()) > 0:
-            self._wait([] if self._parent_fd is None else [self._parent_fd], min(left, 0.02))
+            self._wait([self._parent_fd], min(left, 0.02))
         return os.getppid() != self._parent
 
     def _wait(self, sources: list[int], timeout_s: float | None) -> list[int]:
@@ -361,13 +357,6 @@ def _locked(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 def _ended_child() -> int | None:

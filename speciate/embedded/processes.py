@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing import connection
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from speciate.embedded.errors import EmbeddedServerError, GuardEndedError
 
@@ -91,7 +90,7 @@ class GuardedProcesses(contextlib.AbstractContextManager["GuardedProcesses"]):
         Args:
             inherit: File descriptors that the guard and every child keep open, such as a lock.
             remove: Directories that the guard removes when the last child has ended.
-            preload: What the guard imports for its forks (Linux only).
+            preload: What the guard imports for its forks.
             users: File on which each process that uses the children holds a shared lock. They outlive this process
                 while another one does.
         """
@@ -100,7 +99,7 @@ class GuardedProcesses(contextlib.AbstractContextManager["GuardedProcesses"]):
         self._users = users
         self.kept = False
         """True if the children went on after ``stop``, for other users."""
-        self._preload = preload if sys.platform.startswith("linux") else None
+        self._preload = preload
         self._commands: dict[str, ChildCommand] = {}
         self._status: dict[str, ChildStatus] = {}
         self._failures: dict[str, str] = {}
@@ -248,10 +247,7 @@ class GuardedProcesses(contextlib.AbstractContextManager["GuardedProcesses"]):
 
 def _environment_file(environment: Mapping[str, str]) -> BinaryIO:
     """Return an open file without a name that holds an environment as JSON."""
-    if hasattr(os, "memfd_create"):
-        file: BinaryIO = os.fdopen(os.memfd_create("environment"), "w+b")
-    else:
-        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - macOS; the caller closes it
+    file: BinaryIO = os.fdopen(os.memfd_create("environment"), "w+b")
     file.write(json.dumps(dict(environment)).encode())
     file.flush()
     return file

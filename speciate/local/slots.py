@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -44,9 +43,8 @@ class ThreadSlots:
             return self._changed.wait_for(lambda: not self._threads, max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # elsewhere niceness belongs to the process
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
         while (job := self._next()) is not None:
             try:
                 job()
