@@ -224,7 +224,12 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     @property
     def waits(self) -> bool:
         """True if it waits for the next proposal."""
-        return self.external and self.state is RunState.RUNNING and not self.spent.reserved_evaluations
+        return self._is_proposed and self.state is RunState.RUNNING and not self.spent.reserved_evaluations
+
+    @property
+    def _is_proposed(self) -> bool:
+        """True if all candidates come from outside: an engine proposes them, or whoever likes."""
+        return self.external or self.spec.engine is not None
 
     @property
     def engine_command(self) -> str:
@@ -245,7 +250,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         grants its budget in slices.
         """
         share = self.share_spent
-        if self.state is not RunState.RUNNING or self.granted is not None or self.external or not share:
+        if self.state is not RunState.RUNNING or self.granted is not None or self._is_proposed or not share:
             return None
         return self.spent.seconds * (1 - share) / share
 

@@ -53,13 +53,10 @@ WHERE state = 'running' AND run_id = ANY(:runs)
 UPDATE work SET lease_until = clock_timestamp() WHERE state = 'leased' AND run_id = ANY(:runs)
 
 -- stalled: Running runs that have committed nothing for long and were not reported.
--- Every commit sets the clock of a run. The last event of a reported run is the report. A run that waits for
--- proposals may wait as long as its proposers like.
+-- Every commit sets the clock of a run. The last event of a reported run is the report.
 SELECT p.run_id FROM run_progress p LEFT JOIN events e ON e.run_id = p.run_id AND e.seq = p.events
 WHERE p.state = 'running' AND p.running_since < clock_timestamp() - make_interval(secs => :stall_s)
-  AND e.kind IS DISTINCT FROM 'run.stalled' AND NOT (p.live = 0
-    AND EXISTS (SELECT FROM runs r JOIN policies a ON a.id = r.policy_id WHERE r.id = p.run_id
-      AND a.definition ->> 'kind' = 'external')) LIMIT 256
+  AND e.kind IS DISTINCT FROM 'run.stalled' AND NOT {waits_for_proposals} LIMIT 256
 
 -- unfinished_work: Unfinished work of a run by state.
 SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,

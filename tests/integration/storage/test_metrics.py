@@ -7,6 +7,7 @@ import redis
 import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
+from speciate.domain.policy import EXTERNAL_POLICY, Policy
 from speciate.domain.webhook import Webhook, WebhookEvent
 from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
@@ -16,15 +17,17 @@ from speciate.storage.metrics.counters import MAX_POLICIES, OTHER, WorkerCounter
 from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import report_stalled
-from tests.support.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import SEED_PROGRAM, toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
 
-def _run(stores: Stores) -> RunRecord:
-    problem, _ = stores.catalog.add_problem(toy_problem())
-    policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(NewRun(problem, RunPolicies(policy), toy_spec()))
+def _run(
+    stores: Stores, policy: Policy | None = None, seed_program: str = SEED_PROGRAM, **spec: str | None
+) -> RunRecord:
+    problem, _ = stores.catalog.add_problem(toy_problem(seed_program=seed_program))
+    version, _ = stores.catalog.add_policy(policy or toy_policy())
+    run_id, _ = stores.runs.create(NewRun(problem, RunPolicies(version), toy_spec(**spec)))
     stores.runs.start(run_id)
     return stores.runs.get(run_id)
 
@@ -84,6 +87,20 @@ def test_gauges_match_the_tables(stores: Stores) -> None:
     assert gauges.left["evaluations"] > 0
     assert (gauges.stalled, gauges.reconciler_age_s) == (0, None)
     assert read_gauges(stores.engine, stall_s=50).stalled == 1
+
+
+@pytest.mark.parametrize(("policy", "engine"), [(EXTERNAL_POLICY, None), (toy_policy(), "openevolve")])
+def test_a_run_that_waits_for_proposals_is_stalled_only_while_its_work_is(
+    stores: Stores, policy: Policy, engine: str | None
+) -> None:
+    waiting = _run(stores, policy, "", engine=engine)
+    seeded = _run(stores, policy, engine=engine)
+    assert stores.work.context(waiting.id).waits_for_proposals
+    assert (waiting.waits, seeded.waits) == (True, False)
+    _age(stores, 1000)
+    assert read_gauges(stores.engine, stall_s=900).stalled == 1
+    assert [commit.run_id for commit in report_stalled(stores.engine, stall_s=900)] == [seeded.id]
+    assert read_gauges(stores.engine, stall_s=900).stalled == 1
 
 
 def test_a_stalled_run_is_reported_once(stores: Stores) -> None:

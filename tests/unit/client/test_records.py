@@ -36,3 +36,12 @@ def test_inactive_run_has_no_remaining_time() -> None:
     spent = {"evaluations": 40}
     assert _record(spent=spent, budget=budget, state="paused").seconds_to_go is None
     assert _record(spent=spent, budget=budget, granted=60).seconds_to_go is None
+
+
+@pytest.mark.parametrize("engine", [None, "openevolve"])
+def test_a_run_whose_candidates_come_from_outside_waits_while_none_is_evaluated(engine: str | None) -> None:
+    spec = {**run_json()["spec"], "engine": engine}
+    for reserved, state in ((0, "waiting"), (1, "running")):
+        spent = run_json()["spent"] | {"evaluations": 40, "reserved_evaluations": reserved}
+        run = RunRecord.model_validate(run_json() | {"spent": spent, "spec": spec, "external": engine is None})
+        assert (run.outcome, run.seconds_to_go) == (state, None)
