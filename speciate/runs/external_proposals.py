@@ -339,7 +339,7 @@ def _receipt(index: int, number: int, child: Proposal, duplicates: Mapping[str, 
 
 
 def without_secrets(candidate: CandidateDetail, problem: Problem) -> CandidateDetail:
-    """Return a candidate without the rewards that its author must not select on."""
+    """Return a candidate without the rewards that its author must not select on, and what tells them."""
     secret = secret_objectives(problem)
     if not secret or candidate.rewards is None:
         return candidate
@@ -351,7 +351,8 @@ def without_secrets(candidate: CandidateDetail, problem: Problem) -> CandidateDe
         if target.name in candidate.refuted
     }
     rewards = {name: value for name, value in candidate.rewards.items() if name not in secret}
-    return candidate.model_copy(update={"rewards": rewards, "refuted": refuted})
+    scalar = None if any(o.name in secret for o in problem.space.selected) else candidate.scalar
+    return candidate.model_copy(update={"rewards": rewards, "refuted": refuted, "scalar": scalar})
 
 
 def standing_text(

@@ -146,7 +146,9 @@ class ProposalRecord(Record):
     summary: str = ""
     """Its rewards, processor time, and what the next target lacks, as prompts show them; empty if it failed."""
     scalar: float | None = None
-    """Declared weighted sum of the normalized rewards; None without declared weights."""
+    """Declared weighted sum of the normalized rewards; None without declared weights, and until the run ends if one of
+    these rewards is left out.
+    """
     targets: tuple[str, ...] = ()
     """Names of the targets that the rewards meet, without refuted ones."""
     confirming: tuple[str, ...] = ()

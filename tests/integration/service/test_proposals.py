@@ -267,6 +267,23 @@ def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab)
     assert asyncio.run(seen())[1]["rewards"] == {"x": 8.0, "held_out_y": 1.375}
 
 
+def test_a_weighted_sum_that_tells_a_hidden_reward_is_shown_when_the_run_has_ended(lab: Lab) -> None:
+    toy = toy_problem().model_dump(exclude={"evaluator", "kind", "slug"})
+    cases = [{"input": [1], "expected": 1, "reward": "x"}, {"input": [2], "expected": 2, "reward": "y", "hidden": True}]
+    hidden = Problem.model_validate(toy | {"slug": "hidden", "kind": "cases", "cases": cases})
+    lab.stores.catalog.add_problem(hidden)
+    sums: dict[str, list[float | None]] = {problem: [] for problem in ("toy", "hidden")}
+    for problem, shown in sums.items():
+        run = lab.start(2, policy="external", problem=problem)
+        lab.work()
+        shown.append(result(lab, run, 1)["scalar"])
+        propose(lab.api, run, {"program": "x = 2\ny = 1\n"})
+        lab.work()
+        shown.append(result(lab, run, 1)["scalar"])
+    weighted = hidden.scalarize((1.0, 9.0))
+    assert sums == {"toy": [weighted, weighted], "hidden": [None, weighted]}
+
+
 def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_adds_nothing(lab: Lab) -> None:
     run = lab.start(20, policy="external")
     early = refused(lab.api.post(f"/v1/runs/{run}:ask", {"wait_s": 0}), 409, "conflict")
