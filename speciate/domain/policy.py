@@ -17,7 +17,7 @@ EXTERNAL: Final = "external"
 
 MUTATOR: Final = "mutator"
 """Name of the policy that edits programs at random; every project has it."""
-WITHOUT_MODEL: Final = frozenset({"polish", "program_mutator"})
+_EDITORS: Final = frozenset({"polish", "program_mutator"})
 """Kinds of policies that edit programs, whatever a prompt says."""
 
 
@@ -256,6 +256,11 @@ class Policy(Value):
         return self.kind == EXTERNAL
 
     @property
+    def asks_model(self) -> bool:
+        """True if a model or an agent writes its answers."""
+        return self.kind not in _EDITORS and not self.is_external
+
+    @property
     def bills_afterwards(self) -> bool:
         """True if nobody knows beforehand what an answer costs at most: it is an agent."""
         return self.kind == "command"
@@ -263,12 +268,12 @@ class Policy(Value):
     @property
     def reads_prompts(self) -> bool:
         """True if words in a prompt can change its answers."""
-        return self.codec is None and self.kind not in WITHOUT_MODEL
+        return self.codec is None and self.kind not in _EDITORS
 
     @property
     def can_advise(self) -> bool:
         """True if it can write advice: it chats, and answers any prompt in free text."""
-        return self.reads_prompts and not self.is_external and self.prompt_format is PromptFormat.CHAT
+        return self.reads_prompts and self.asks_model and self.prompt_format is PromptFormat.CHAT
 
     def answers_for(self, role: PolicyRole) -> int:
         """Return the answers per completion: a policy with a codec changes one candidate at a time."""

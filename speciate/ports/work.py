@@ -160,7 +160,7 @@ class RunContext:
     @property
     def asks_model(self) -> bool:
         """True if a model or an agent writes candidates."""
-        return any(policy.model is not None for policy in self._members)
+        return any(policy.asks_model for policy in self._members)
 
     @property
     def _members(self) -> list[Policy]:

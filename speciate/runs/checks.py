@@ -95,7 +95,7 @@ def _check_engine(policies: RunPolicies, spec: RunSpec) -> None:
 
 def _check_tokens(policies: RunPolicies, field: str) -> None:
     for version in _versions(policies):
-        if version.definition.model is None:
+        if not version.definition.asks_model or version.definition.bills_afterwards:  # agents print texts
             raise InvalidInputError(
                 f"{field}: policy {version.name} of kind {version.definition.kind!r} writes no tokens.",
                 remedy=f"Use a policy of a model server, or leave {field} out.",
@@ -149,15 +149,15 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
 
 
 def _check_prices(policies: RunPolicies) -> None:
-    """Reject a budget of dollars for models without a price."""
-    models = [version for version in _versions(policies) if version.definition.model is not None]
-    unknown = next((version for version in models if version.definition.price is None), None)
-    if unknown is not None:
-        raise InvalidInputError(
-            f"budget.dollars: policy {unknown.name} has no price.",
-            remedy=f"Run `{unknown.definition.command_with('--price', 'input=1', 'output=2')}` with its dollars per"
-            f" million tokens, and pass --policy {unknown.definition.slug} in place of --model.",
-        )
+    """Reject a budget of dollars for models and agents without a price."""
+    for version in _versions(policies):
+        policy = version.definition
+        if policy.asks_model and policy.price is None:
+            raise InvalidInputError(
+                f"budget.dollars: policy {version.name} has no price.",
+                remedy=f"Run `{policy.command_with('--price', 'input=1', 'output=2')}` with its dollars per million"
+                f" tokens, and pass --policy {policy.slug} in place of --model.",
+            )
 
 
 def _check_end(policies: RunPolicies, budget: Budget) -> None:
@@ -169,7 +169,7 @@ def _check_end(policies: RunPolicies, budget: Budget) -> None:
         return
     for version in (each for each in _versions(policies) if not each.definition.is_external):
         policy = version.definition
-        writes = budget.tokens is not None and policy.model is not None
+        writes = budget.tokens is not None and policy.asks_model
         costs = budget.dollars is not None and policy.price is not None and policy.price.dearest > 0
         if not writes and not costs:
             resource = "dollars" if budget.tokens is None else "tokens"

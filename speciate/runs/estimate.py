@@ -15,7 +15,7 @@ import numpy as np
 
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.policy import WITHOUT_MODEL, Policy, PolicyRole
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.ports.runs import NewRun, RunStore
 from speciate.ports.work import RunContext, WeightedPolicy
@@ -81,7 +81,7 @@ class _Member:
         self.share, self.runs, self.single, policy = share, runs, single, share.policy
         self.answers, self.bytes = policy.answers_for(role), prompt_tokens(_first_prompt(context, role, policy))
         self.prompt = self.completion = _NOTHING
-        if policy.kind in WITHOUT_MODEL or policy.is_external:
+        if not policy.asks_model:
             return
         most = policy.tokens_for(role)
         of_byte = _spread(runs, lambda run: (run.prompt_tokens, run.calls * run.first_bytes)) or _TOKENS_OF_BYTE

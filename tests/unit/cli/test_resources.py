@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
+from speciate.policies.inline import agent_policy
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import (
     AT,
@@ -66,6 +68,17 @@ def test_given_fields_are_merged_with_those_of_a_preset(
     refused = cli("policies", "add", "own", "--kind", "openai_compatible", "--model", "m", "--price", "input=2")
     assert refused.code == ExitCode.INVALID
     assert "--price output=… is missing" in refused.err
+
+
+def test_the_documented_agent_is_the_one_of_the_option_agent(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/policies", say(policy_json()))
+    page = Path(__file__).parents[3] / "docs" / "howto" / "drive-from-your-agent.md"
+    (line,) = (each for each in page.read_text().splitlines() if "--kind command" in each)
+    assert cli(*shlex.split(line)[1:]).code == ExitCode.OK
+    documented = Policy.model_validate(service.requests[0].body["definition"])
+    inline = agent_policy("claude -p")
+    assert documented.asks_model
+    assert documented == inline.model_copy(update={"slug": "claude", "model": None})
 
 
 def test_adapter_name_contains_the_digest_of_readable_weights(cli: Cli, service: FakeService, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import EXTERNAL, Policy, PolicyRole
 from speciate.domain.rollout import Prompt
-from speciate.policies import KINDS, build_client
+from speciate.policies import KINDS, build_client, policy_kind
+from speciate.policies.kind import PROMPTS
 from speciate.ports.policy import SampleRequest
 
 
@@ -46,6 +47,11 @@ def test_an_unknown_option_lists_the_valid_ones_with_defaults(kind: str) -> None
 def test_an_option_out_of_range_names_the_range(kind: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         build_client(policy(kind, **options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_that_read_what_a_model_needs_ask_one(kind: str) -> None:
+    assert Policy(slug="p", kind=kind).asks_model == (policy_kind(kind).fields >= PROMPTS)
 
 
 def test_the_mutator_needs_no_http_client() -> None:

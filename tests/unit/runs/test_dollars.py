@@ -143,6 +143,9 @@ def version(**changes: object) -> PolicyVersion:
         ({"kind": "program_mutator"}, Budget(tokens=9), "policy p@1 spends no known tokens"),
         ({"kind": "program_mutator"}, Budget(dollars=5, evaluations=9), None),
         ({"model": "m", "price": Price(output=1)}, Budget(dollars=5), None),
+        ({"kind": "command"}, Budget(tokens=9), None),
+        ({"kind": "command"}, Budget(dollars=5), "add p --kind command.* --price input=1 --price output=2`"),
+        ({"kind": "command", "price": Price(output=1)}, Budget(dollars=5), None),
     ],
 )
 def test_a_budget_of_dollars_needs_prices(changes: dict[str, object], budget: Budget, expected: str | None) -> None:

@@ -48,14 +48,15 @@ def test_an_endpoint_without_token_ids_pauses_the_run(logprobs: tuple[float, ...
     assert run.progress.state is RunState.COMPLETED
 
 
-def test_a_policy_without_a_model_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["program_mutator", "command"])
+def test_a_policy_without_a_model_server_is_refused(kind: str) -> None:
     policy = PolicyVersion.model_validate(
         {"id": UUID(int=1), "version": 2, "digest": "d", "created_at": "2026-01-01T00:00:00Z",
-         "definition": Policy(slug="m", kind="program_mutator")}
+         "definition": Policy(slug="m", kind=kind, model="claude")}
     )  # fmt: skip
 
     class Stored:
         definition = toy_problem()
 
-    with pytest.raises(InvalidInputError, match="policy m@2 of kind 'program_mutator' writes no tokens"):
+    with pytest.raises(InvalidInputError, match=f"policy m@2 of kind '{kind}' writes no tokens"):
         check_run(Stored(), RunPolicies(policy), toy_spec(9, keep_tokens=True))

@@ -11,7 +11,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.run import RunState
 from speciate.policies import build_client
-from speciate.ports.work import RunContext
+from speciate.ports.work import POLISHER, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.replay import RecordedCompletion, replay
 from tests.support.memory_store import MemoryWorkStore
@@ -56,9 +56,7 @@ def test_polished_programs_are_candidates_without_rollouts() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"budget": Budget(tokens=600)}, {"lanes": 4, "batch": 8}])
 def test_beside_a_model_one_candidate_is_polished_for_three_answers(changes: dict[str, object]) -> None:
-    context, store = made(
-        policy=Policy.model_validate({"slug": "m", "kind": "scripted", "model": "m", "options": WRITES}), **changes
-    )
+    context, store = made(policy=Policy.model_validate({"slug": "m", "kind": "scripted", "options": WRITES}), **changes)
     run = store.runs[context.run_id]
     assert run.progress.state is RunState.COMPLETED, run.progress.reason
     counts, first = roles(context, store), run.candidates[2].proposal.role
@@ -71,9 +69,7 @@ def test_beside_a_model_one_candidate_is_polished_for_three_answers(changes: dic
 
 def test_answers_that_fail_are_no_reason_to_polish() -> None:
     options = {"template": "no program {number}"}
-    context, store = made(
-        policy=Policy.model_validate({"slug": "m", "kind": "scripted", "model": "m", "options": options})
-    )
+    context, store = made(policy=Policy.model_validate({"slug": "m", "kind": "scripted", "options": options}))
     assert roles(context, store)[PolicyRole.POLISH] == 0
 
 
@@ -114,13 +110,16 @@ def test_runs_of_codecs_and_runs_that_keep_tokens_have_no_polisher() -> None:
 
 
 def test_the_polisher_does_not_hide_that_all_answers_fail() -> None:
-    failing = Policy.model_validate({"slug": "s", "kind": "scripted", "options": {"template": "no program {number}"}})
+    failing = Policy.model_validate(
+        {"slug": "mutator", "kind": "scripted", "options": {"template": "no program {number}"}}
+    )
     spec = toy_spec(120, strategy="adaptive_evolution")
-    context = RunContext(uuid4(), toy_problem(), failing, uuid4(), spec)
+    context = RunContext(uuid4(), toy_problem(), MUTATOR, uuid4(), spec)
     store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
     store.add(context)
     signals.committed(store.start(context.run_id))
-    drain(WorkExecutor(store, signals, Runs(), build_client), signals)
+    clients = {policy.slug: build_client(policy) for policy in (POLISHER.policy, failing)}
+    drain(WorkExecutor(store, signals, Runs(), lambda policy: clients[policy.slug]), signals)
     progress = store.runs[context.run_id].progress
     assert roles(context, store)[PolicyRole.POLISH] > 20
     assert progress.alarm is not None
