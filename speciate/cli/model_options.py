@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel
 
 from speciate.cli.common import parse_key_values
-from speciate.domain.documented import Flag, attribute_docs
+from speciate.domain.documented import Flag, attribute_docs, flag_of, option_names
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -53,9 +53,9 @@ def model_options(model: type[BaseModel]) -> list[ModelOption]:
         options += [
             _option(inner, (name, part), each, shows_default=field.default is not None)
             for part, each in nested.items()
-            if _flag(each)
+            if flag_of(each)
         ]
-        if not nested or _flag(field):
+        if not nested or flag_of(field):
             options.append(_option(model, (name,), field))
     return options
 
@@ -101,8 +101,8 @@ def add_options(
 def _option(
     owner: type[BaseModel], path: tuple[str, ...], field: FieldInfo, *, shows_default: bool = True
 ) -> ModelOption:
-    flag, kind = _flag(field) or Flag(), _bare_type(field)
-    names = flag.names or ("--" + path[-1].replace("_", "-"),)
+    flag, kind = flag_of(field) or Flag(), _bare_type(field)
+    names = option_names(path[-1], field)
     text, metavar = attribute_docs(owner)[path[-1]].replace("``", "`"), flag.metavar
     required = field.is_required() and shows_default
     unshown = required or not shows_default or field.default_factory is not None
@@ -111,7 +111,7 @@ def _option(
     if issubclass(kind, dict | BaseModel):
         default, annotation, metavar = None, list[str] | None, "KEY=VALUE"
         if issubclass(kind, BaseModel):
-            parts = ", ".join(name for name, part in kind.model_fields.items() if not _flag(part))
+            parts = ", ".join(name for name, part in kind.model_fields.items() if not flag_of(part))
             text = f"{text.rstrip('.')}: {parts}."
         text = f"{text.rstrip('.')}; repeatable."
     elif kind is bool:
@@ -131,10 +131,6 @@ def _option(
         ],
     )
     return ModelOption(path, names, parameter)
-
-
-def _flag(field: FieldInfo) -> Flag | None:
-    return next((item for item in field.metadata if isinstance(item, Flag)), None)
 
 
 def _bare_type(field: FieldInfo) -> Any:

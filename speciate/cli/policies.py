@@ -16,7 +16,7 @@ from speciate.cli.common import Limit, client, command, command_group, drop_none
 from speciate.cli.model_options import add_options
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
-from speciate.domain.policy import Policy
+from speciate.domain.policy import ARGUMENTS, Policy
 from speciate.domain.values import SLUG, merged
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
@@ -37,12 +37,6 @@ _DIGEST_SOURCES: Final = {
     "declared": "as declared, not verified",
 }
 
-_FIELDS: Final = (
-    *("description", "base_url", "model", "api_key_env", "training_method", "checkpoint_digest", "prompt_format"),
-    *("codec", "edit_format", "prompt_style", "answers_per_rollout", "prompt_tokens", "timeout_s", "price"),
-    *("sampling", "options"),
-)
-
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
 
 
@@ -58,7 +52,7 @@ PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@ve
     "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
     " --api-key-file key.txt",
 )
-@add_options(Policy, only=_FIELDS)
+@add_options(Policy, without=ARGUMENTS)
 def add(
     *,
     slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens.")] = None,

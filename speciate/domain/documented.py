@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
+    from pydantic.fields import FieldInfo
     from pydantic.json_schema import JsonSchemaValue
 
 
@@ -27,6 +28,14 @@ class Flag:
     def __init__(self, *names: str, metavar: str | None = None) -> None:
         self.names = names
         self.metavar = metavar
+
+
+def flag_of(field: FieldInfo) -> Flag | None:
+    return next((item for item in field.metadata if isinstance(item, Flag)), None)
+
+
+def option_names(name: str, field: FieldInfo) -> tuple[str, ...]:
+    return (flag_of(field) or Flag()).names or ("--" + name.replace("_", "-"),)
 
 
 class Documented(BaseModel):

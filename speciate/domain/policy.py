@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.documented import Flag
+from speciate.domain.documented import Flag, flag_of, option_names
 from speciate.domain.learning import Lineage
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
@@ -19,6 +19,8 @@ MUTATOR: Final = "mutator"
 """Name of the policy that edits programs at random; every project has it."""
 _EDITORS: Final = frozenset({"polish", "program_mutator"})
 """Kinds of policies that edit programs, whatever a prompt says."""
+ARGUMENTS: Final = ("slug", "kind", "api_key_id")
+"""Fields of a policy for which the command line has no option of the same name and form."""
 
 
 class PromptFormat(StrEnum):
@@ -241,12 +243,18 @@ class Policy(Value):
     def command_with(self, flag: str, *changes: str) -> str:
         """Return the command that registers it again with changes."""
         words = ["speciate", "policies", "add", self.slug, "--kind", self.kind]
-        words += [*(["--base-url", self.base_url] if self.base_url else []), "--model", self.model or "MODEL"]
-        words += ["--timeout-s", f"{self.timeout_s:g}"]
-        sampling = self.sampling.model_dump(exclude_defaults=True)
-        for option, values in (("--option", self.options), ("--sampling", sampling)):
-            kept = [name for name in values if (option, name) != (flag, changes[0].partition("=")[0])]
-            words += [word for name in kept for word in (option, f"{name}={json.dumps(values[name])}")]
+        changed = {(flag, change.partition("=")[0]) for change in changes}
+        for name, field in type(self).model_fields.items():
+            value, default = getattr(self, name), field.get_default(call_default_factory=True)
+            option = option_names(name, field)[0]
+            if name in ARGUMENTS or value == default or (isinstance(value, Value) and flag_of(field) is None):
+                continue  # without a flag, the service sets it
+            parts = value.model_dump(exclude_defaults=default is not None) if isinstance(value, Value) else value
+            if isinstance(parts, dict):
+                kept = {key: part for key, part in parts.items() if (option, key) not in changed}
+                words += [word for key, part in kept.items() for word in (option, f"{key}={json.dumps(part)}")]
+            elif option != flag:
+                words += [option, str(value)]
         words += [word for change in changes for word in (flag, change)]
         return shlex.join([*words, *(["--api-key-file", "FILE"] if self.api_key_id else [])])
 

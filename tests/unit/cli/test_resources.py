@@ -70,6 +70,37 @@ def test_given_fields_are_merged_with_those_of_a_preset(
     assert "--price output=… is missing" in refused.err
 
 
+def test_a_remedy_registers_a_policy_again_with_nothing_else_changed(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/policies", say(policy_json()))
+    served = {"slug": "p", "kind": "openai_compatible", "base_url": "http://h/v1", "model": "my model"}
+    policies = [
+        Policy.model_validate(served | each)
+        for each in (
+            {},
+            {"description": "it's mine", "edit_format": "diff", "answers_per_rollout": 4, "prompt_tokens": 50_000},
+            {
+                "prompt_style": "compact",
+                "api_key_env": "POLICY_KEY_A",
+                "training_method": "vpo",
+                "timeout_s": 0.1234567,
+            },
+            {"codec": "maze", "prompt_format": "completion", "checkpoint_digest": "d", "served": {"root": "/m"}},
+            {"price": {"output": 2}, "sampling": {"top_p": 0.5, "logprobs": True}, "api_key_id": str(UUID(int=9))},
+            {"price": {}, "options": {"backoff_s": 0.5, "fields": {"n": None}, "user": "3", "stream": True}},
+        )
+    ]
+    policies.append(agent_policy("claude -p 'be brief'"))
+    for policy in policies:
+        command = policy.command_with("--sampling", "temperature=0").replace(" --api-key-file FILE", "")
+        assert cli(*shlex.split(command)[1:]).code == ExitCode.OK, command
+        registered = Policy.model_validate(service.requests[-1].body["definition"])
+        sampling = policy.sampling.model_copy(update={"temperature": 0.0})
+        unset = {"sampling": sampling, "served": None, "api_key_id": None}
+        assert registered == policy.model_copy(update=unset), command
+    assert " --api-key-file FILE" in policies[4].command_with("--prompt-format", "completion")
+    assert policies[3].command_with("--prompt-format", "chat").count("--prompt-format") == 1
+
+
 def test_the_documented_agent_is_the_one_of_the_option_agent(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/policies", say(policy_json()))
     page = Path(__file__).parents[3] / "docs" / "howto" / "drive-from-your-agent.md"
