@@ -48,7 +48,7 @@ class EvaluationBatch:
         """Evaluate one program with its seed after another, reporting each that begins, until the deadline."""
         results = []
         for program, seed in zip(self.programs, self.seeds, strict=True):
-            report_evaluation(seed)
+            report_evaluation(program, seed)
             late = Evaluation(failure=BATCH_DEADLINE, tier=self.home.name)
             results.append(late if self.expired else evaluate(program, seed))
         return results

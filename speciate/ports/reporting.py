@@ -22,7 +22,7 @@ class Progress:
 @dataclass(slots=True)
 class _Reporter:
     receive: Callable[[Progress], None]
-    numbers: Mapping[int, int] = field(default_factory=dict)
+    numbers: Mapping[tuple[str, int], int] = field(default_factory=dict)
     candidate: int | None = None
 
 
@@ -36,16 +36,16 @@ def reporting_to(receive: Callable[[Progress], None]) -> Iterator[None]:
         _REPORTER.reset(token)
 
 
-def name_evaluations(numbers: Mapping[int, int]) -> None:
-    """Declare the candidates of the evaluations that follow, by the seed of the evaluation."""
+def name_evaluations(numbers: Mapping[tuple[str, int], int]) -> None:
+    """Declare the candidates of the evaluations that follow, by program and seed: noisy problems share seeds."""
     if (reporter := _REPORTER.get()) is not None:
         reporter.numbers = numbers
 
 
-def report_evaluation(seed: int) -> None:
-    """Report that the evaluation with a seed begins; without a receiver it is dropped."""
+def report_evaluation(program: str, seed: int) -> None:
+    """Report that the evaluation of a program with a seed begins; without a receiver it is dropped."""
     if (reporter := _REPORTER.get()) is not None:
-        reporter.candidate = reporter.numbers.get(seed)
+        reporter.candidate = reporter.numbers.get((program, seed))
         reporter.receive(Progress(reporter.candidate))
 
 

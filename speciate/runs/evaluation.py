@@ -144,7 +144,7 @@ def evaluate_programs(
     programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
     carried = work.carried(lease.run_id) if context.problem.carry is not None else None
     seeds = [evaluation_seed(context, number, trial=new[number].trial) for number in programs]
-    name_evaluations(dict(zip(seeds, programs, strict=True)))
+    name_evaluations(dict(zip(zip(programs.values(), seeds, strict=True), programs, strict=True)))
     evaluations = evaluator.evaluate(
         with_output(context.problem, carried),
         list(programs.values()),
@@ -198,7 +198,7 @@ def repeat_evaluation(
         return member.repeats, reduce(and_, met)
     carried = work.carried(context.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, i) for i in range(1, problem.confirmations + 1)]
-    name_evaluations(dict.fromkeys(seeds, number))
+    name_evaluations({(member.program, seed): number for seed in seeds})
     results = evaluator.evaluate(with_output(problem, carried), [member.program] * len(seeds), seeds=seeds)
     return tuple(map(_repeat, results)), reduce(and_, (_targets(context, result) for result in results))
 
@@ -208,7 +208,7 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     problem, number, count = context.problem, member.number, context.spec.final_evaluations
     carried = work.carried(context.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, problem.confirmations + i) for i in range(1, count + 1)]
-    name_evaluations(dict.fromkeys(seeds, number))
+    name_evaluations({(member.program, seed): number for seed in seeds})
     results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
     mean, margin = (), ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from types import SimpleNamespace
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ import redis
 from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations, active_evaluations
+from speciate.policies import build_client
 from speciate.ports.reporting import (
     Progress,
     name_evaluations,
@@ -19,8 +21,10 @@ from speciate.ports.reporting import (
     report_progress,
     reporting_to,
 )
-from speciate.ports.work import WorkKind
-from tests.support.runs import toy_problem
+from speciate.ports.work import RunContext, WorkKind
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from tests.support.memory_store import MemoryWorkStore
+from tests.support.runs import scored_toy_problem, toy_policy, toy_problem, toy_spec
 
 
 class Hashes:
@@ -75,10 +79,10 @@ def test_the_candidate_under_evaluation_is_named_and_printed_lines_list_long_eva
     active = ActiveEvaluations(client, expiry_s=30)  # type: ignore[arg-type]
     now = time.monotonic()
     with active.track(held):  # type: ignore[arg-type]
-        name_evaluations({70: 4, 71: 5})
-        report_evaluation(70)
+        name_evaluations({("x = 1", 70): 4, ("x = 2", 70): 5})
+        report_evaluation("x = 1", 70)
         report_progress("of the first")
-        report_evaluation(71)
+        report_evaluation("x = 2", 70)
         active.renew(held)  # type: ignore[arg-type]
         (found,) = active_evaluations(client, held.run_id)  # type: ignore[arg-type]
         assert (found.candidate, found.text) == (5, "")
@@ -158,7 +162,7 @@ def progress_of(problem: Problem, seeds: list[int]) -> list[Progress]:
     sandbox, reported = SandboxEvaluator("unsafe"), list[Progress]()
     try:
         with reporting_to(reported.append):
-            name_evaluations({seed: 10 + seed for seed in seeds})
+            name_evaluations({("x = 1", seed): 10 + seed for seed in seeds})
             results = sandbox.evaluate(problem, ["x = 1"] * len(seeds), seeds=seeds)
     finally:
         sandbox.close()
@@ -181,3 +185,16 @@ def test_what_a_script_of_kind_in_process_prints_is_its_progress() -> None:
         assert "epoch 2" in texts
         assert "50% of \x1b[31mall" in texts
     assert not any(found.asked for found in reported)
+
+
+def test_candidates_of_a_noisy_problem_are_named_though_their_trials_share_a_seed() -> None:
+    problem = scored_toy_problem().model_copy(update={"stochastic": True})
+    answers = [f"```python\nx = {x}\ny = 5\n```" for x in range(9)]
+    spec = toy_spec(9, samples_per_prompt=4, final_evaluations=0)
+    context = RunContext(uuid4(), problem, toy_policy(options={"completions": answers}), uuid4(), spec)
+    store, queue, sandbox, begun = MemoryWorkStore(), LocalQueue(), SandboxEvaluator("unsafe"), list[int | None]()
+    store.add(context)
+    queue.committed(store.start(context.run_id))
+    with closing(sandbox), reporting_to(lambda progress: begun.append(progress.candidate)):
+        drain(WorkExecutor(store, queue, sandbox, build_client), queue)
+    assert set(begun) == set(store.runs[context.run_id].candidates)

@@ -45,8 +45,8 @@ class Looking(ToyEvaluator):
         assert self.lease is not None
         if self.lease.kind is self.kind:
             first = self.lease.payload["first" if self.kind is WorkKind.EVALUATE else "number"]
-            for number, seed in enumerate(seeds, start=first):
-                report_evaluation(seed)
+            for number, (program, seed) in enumerate(zip(programs, seeds, strict=True), start=first):
+                report_evaluation(program, seed)
                 report_progress("epoch <b>3</b> of 10")
                 self.pages[number] = self.lab.api.get(f"/runs/{self.run}/candidates/{number}").text
             self.pages[0] = self.lab.api.get(f"/runs/{self.run}/candidates/{first}").text
