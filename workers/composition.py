@@ -80,8 +80,8 @@ class UnitWorker:
     def replay(self, candidate: CandidateDetail) -> None:
         """Score a candidate again without changing its run, and store the result for its page."""
         context = self._stores.work.context(candidate.run_id)
-        evaluation = replay_evaluation(context, candidate, self._stores.work, self._evaluator)
-        ReplayQueue(self._stores.redis, self._stores.celery).record(candidate, context.problem.space.names, evaluation)
+        evaluate = partial(replay_evaluation, context, candidate, self._stores.work, self._evaluator)
+        ReplayQueue(self._stores.redis, self._stores.celery).perform(candidate, context.problem.space.names, evaluate)
 
     def check_seed(self, key: str, name: str, can: Callable[[Problem], bool]) -> None:
         """Score the seed program of a problem for the request that waits for it; see ``SeedChecks.perform``."""

@@ -5,17 +5,17 @@ Redis may lose it at any time; the user requests the replay again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import BaseModel, ConfigDict
 
 from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
-from speciate.domain.errors import ConflictError, UnavailableError
+from speciate.domain.errors import ConflictError, EvaluatorUnavailableError, UnavailableError
 from speciate.messaging.client_library import redis
 from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.work import Queue
@@ -43,12 +43,14 @@ class Replay(BaseModel):
     failure: FailureKind | None = None
     detail: str = ""
     """Failure message of the program; untrusted text."""
+    unavailable: str = ""
+    """Why the evaluator could not run; empty if it did."""
     tier: str = ""
     """Isolation tier of the evaluation."""
     wall_s: float = 0.0
 
     def matches(self, candidate: CandidateDetail) -> bool:
-        return self.rewards == candidate.rewards and self.failure == candidate.failure
+        return (self.rewards, self.failure) == (candidate.first or candidate.rewards, candidate.failure)
 
 
 def replayable(candidate: CandidateDetail) -> bool:
@@ -86,20 +88,23 @@ class ReplayQueue:
             return None
         return None if stored is None else Replay.model_validate_json(bytes(stored))  # type: ignore[arg-type]
 
-    def record(self, candidate: CandidateDetail, names: Sequence[str], result: Evaluation) -> None:
+    def perform(self, candidate: CandidateDetail, names: Sequence[str], evaluate: Callable[[], Evaluation]) -> None:
         """Store the result of a replay and wake the event streams of its run, whose own record does not change."""
         pending = self.latest(candidate.id)
+        try:
+            result = evaluate()
+        except EvaluatorUnavailableError as error:
+            outcome: dict[str, Any] = {"unavailable": str(error)}
+        else:
+            outcome = {
+                "rewards": None if result.rewards is None else dict(zip(names, result.rewards, strict=True)),
+                "failure": result.failure and result.failure.kind,
+                "detail": f"{result.failure.reason}: {result.failure.detail}"[:4000] if result.failure else "",
+                "tier": result.tier,
+                "wall_s": result.wall_s,
+            }
         now = datetime.now(UTC)
-        done = Replay(
-            requested_at=pending.requested_at if pending else now,
-            done_at=now,
-            rewards=None if result.rewards is None else dict(zip(names, result.rewards, strict=True)),
-            failure=None if result.failure is None else result.failure.kind,
-            detail="" if result.failure is None else f"{result.failure.reason}: {result.failure.detail}"[:4000],
-            tier=result.tier,
-            wall_s=result.wall_s,
-        )
-        self._store(candidate.id, done)
+        self._store(candidate.id, Replay(requested_at=pending.requested_at if pending else now, done_at=now, **outcome))
         self._redis.delete(f"{_key(candidate.id)}:requested")
         self._redis.publish(COMMIT_CHANNEL, str(candidate.run_id))
 
