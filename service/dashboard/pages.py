@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.dashboard import assets
+from service.dashboard.fields import Field
 from service.dashboard.formatting import FILTERS
 from service.dashboard.highlighting import highlight
 from speciate import __version__
@@ -61,7 +62,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= FILTERS
+    env.filters |= FILTERS | {"label": lambda name: Field(name, "text", "").label}
     env.globals |= {
         "navigation": NAVIGATION,
         "speciate_version": __version__,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import shlex
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +20,8 @@ from speciate.domain.documented import Flag, attribute_docs, flag_of, option_nam
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+    from speciate.domain.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,18 @@ def add_options(
         return with_options
 
     return decorate
+
+
+def written_options(spec: RunSpec) -> str:
+    """Return the changed options of a run as on the command line; by path what it has no option for."""
+    flags, written = {".".join(option.path): option.names[0] for option in model_options(type(spec))}, []
+    for path, value in spec.changed_options.items():
+        text, (parent, _, key) = value if isinstance(value, str) else json.dumps(value), path.partition(".")
+        if path in flags:
+            written += [flags[path]] if value is True else [flags[path], shlex.quote(text)]
+        else:
+            written += [flags[parent], shlex.quote(f"{key}={text}")] if parent in flags else [f"{path}={text}"]
+    return " ".join(written)
 
 
 def _option(

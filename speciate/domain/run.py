@@ -153,6 +153,21 @@ class RunSpec(PolicyOptions, EngineOptions):
     """Advice that the run writes for its own prompts; None writes none."""
 
     @property
+    def changed_options(self) -> dict[str, JsonValue]:
+        """Options that differ from their defaults, by dotted path, and the first of a part that is off by default."""
+        changed: dict[str, JsonValue] = {}
+        for name, field in type(self).model_fields.items():
+            value, default = getattr(self, name), field.get_default(call_default_factory=True)
+            if isinstance(value, BaseModel):
+                first = [*value.model_dump(mode="json").items()][: default is None]
+                value = dict(first) | value.model_dump(mode="json", exclude_defaults=True)
+            if isinstance(value, dict):
+                changed |= {f"{name}.{part}": each for part, each in value.items()}
+            elif value != default:
+                changed[name] = value
+        return changed
+
+    @property
     def keeps_tokens(self) -> bool:
         """True if the run stores tokens, for users or to learn from them."""
         return self.keep_tokens or self.learning is not None

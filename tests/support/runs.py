@@ -65,6 +65,42 @@ def toy_spec(evaluations: int | None = 40, **changes: object) -> RunSpec:
     )
 
 
+EVERY_OPTION = RunSpec.model_validate(
+    {
+        "budget": {"evaluations": 41, "tokens": 42, "seconds": 43.5, "dollars": 44.5},
+        "strategy": "best_of_n",
+        "strategy_options": {"population": 45},
+        "engine": "gepa",
+        "engine_options": {"merge <b>": "x y"},
+        "batch": 46,
+        "samples_per_prompt": 47,
+        "policy_choice": "ucb",
+        "policy_discount": 0.48,
+        "seed": 49,
+        "learning": {
+            "estimator": "entropic",
+            "groups": 56,
+            "kappa": 57,
+            "draws": 58,
+            "learning_rate": 0.59,
+            "kl": 60.5,
+            "lora_rank": 61,
+            "steps": 62,
+            "staleness": 63,
+        },
+        "lanes": 51,
+        "stop_on_unlock": True,
+        "stop_on_plateau": 52,
+        "reuse_results": True,
+        "final_evaluations": 53,
+        "keep_tokens": True,
+        "novelty": {"same": "text", "near": 0.54, "shingle": 9, "window": 55},
+        "guidance": {"every": 64, "most": 7},
+    }
+)
+"""No option has its default."""
+
+
 def toy_proposals(*programs: str) -> tuple[Proposal, ...]:
     """Return proposals with the given texts."""
     return tuple(Proposal(p, text_digest(p), PolicyRole.MUTATE, parents=(1,), rollout=0) for p in programs)

@@ -303,8 +303,9 @@ def _stop_reason(run: RunRecord) -> str:
 
 
 def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
+    from speciate.cli.model_options import written_options
+
     plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
-    options = "  ".join(f"{key}={value}" for key, value in run.spec.search_options.items())
     sources = (
         f"run {s.run}: {s.evaluations:,} evaluations, {s.tokens:,} tokens, {s.seconds:.1f} s" for s in run.sources
     )
@@ -318,11 +319,10 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("policy", _proposers(run)),
         ("mutator", run.mutator and (_members(run, "mutate") or f"{run.mutator}@{run.mutator_version}")),
         ("proposers", ", ".join(run.proposers)),
-        ("choice", run.spec.policy_choice.value if run.ensembles else None),
-        ("strategy", f"{run.spec.searched_by}  {options}".strip()),
+        ("strategy", run.spec.searched_by),
+        ("options", written_options(run.spec)),
         ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
         ("sources", "\n".join(sources)),
-        ("seed", str(run.spec.seed)),
         *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
         ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
         ("candidates", ", ".join(candidates)),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from html import escape
 
 import pytest
 
-from service.dashboard.fields import build_fields
+from service.dashboard.fields import Field, build_fields
 from speciate.domain.run import RunSpec
-from tests.integration.service.conftest import Lab
+from speciate.ports.runs import NewRun
+from speciate.schema.policies import RunPolicies
+from tests.integration.service.conftest import Lab, scripted
+from tests.support.runs import EVERY_OPTION, toy_problem
 from tests.unit.runs.test_learning import BASE
 
 pytestmark = pytest.mark.servers
@@ -107,3 +112,13 @@ def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
     detail = lab.api.post("/v1/runs", body).json()["detail"]
     assert "there is no problem 'toi'" in detail
     assert "there is no policy 'script'" in detail
+
+
+def test_a_started_run_shows_every_option_that_differs_from_its_default(lab: Lab) -> None:
+    problem, policy = lab.stores.catalog.add_problem(toy_problem())[0], lab.stores.catalog.add_policy(scripted())[0]
+    run, _ = lab.stores.runs.create(NewRun(problem, RunPolicies(policy), EVERY_OPTION))
+    text = lab.api.get(f"/runs/{run}/configuration").text
+    assert "<dt>Strategy</dt><dd>engine:gepa</dd>" in text
+    for path, value in EVERY_OPTION.changed_options.items():
+        shown = "yes" if value is True else value if isinstance(value, str) else json.dumps(value)
+        assert path == "strategy" or f"<dt>{escape(Field(path, 'text', '').label)}</dt><dd>{shown}</dd>" in text, path

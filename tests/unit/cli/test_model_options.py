@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,16 @@ import typer
 from pydantic import BaseModel
 
 from speciate.cli.app import app
+from speciate.domain.budget import Budget
 from speciate.domain.campaign import Campaign
 from speciate.domain.documented import attribute_docs
+from speciate.domain.learning import Learning
+from speciate.domain.novelty import Novelty
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Value
+from tests.support.runs import EVERY_OPTION
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.fake_service import RUN, FakeService, page, run_json, say, serve_best
 
 WITHOUT_OPTION = {"novelty.shingle", "novelty.window", "guidance.most"}
 """Fields that only forms, files and the API set. Parts of ``learning`` are set by --learn-option."""
@@ -65,3 +72,23 @@ def test_options_show_the_defaults_of_the_model(command: tuple[str, ...], model:
     defaults = {name: str(model.model_fields[name].default) for name in names if name in model.model_fields}
     assert {name: options[name].show_default for name in defaults} == defaults
     assert not options["learning_estimator"].show_default
+
+
+def test_a_run_shows_every_option_that_differs_from_its_default(cli: Cli, service: FakeService) -> None:
+    changed = EVERY_OPTION.changed_options
+    assert {re.sub("(_options).*", r"\1", path) for path in changed} == {path for path, _ in leaves(RunSpec)}
+    some = RunSpec(budget=Budget(tokens=5), learning=Learning(), novelty=Novelty(window=9))
+    assert some.changed_options == {"learning.estimator": "vector_max_at_k", "budget.tokens": 5, "novelty.window": 9}
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(spec=EVERY_OPTION.model_dump(mode="json"))))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    serve_best(service)
+    (line,) = (line for line in cli("runs", "show", RUN).lines if line.startswith("options "))
+    learning = {path: value for path, value in changed.items() if path.startswith("learning.")}
+    by_key = [f"--learn-option {path.partition('.')[2]}={learning[path]}" for path in [*learning][1:]]
+    assert line.removeprefix("options").strip() == (
+        "--strategy best_of_n --option population=45 --batch 46 --samples-per-prompt 47 --engine gepa"
+        f" --engine-option 'merge <b>=x y' --choice ucb --seed 49 --learn entropic {' '.join(by_key)}"
+        " --budget 41 --tokens 42 --seconds 43.5 --dollars 44.5 --discount 0.48 --lanes 51 --stop-on-unlock"
+        " --stop-on-plateau 52 --reuse-results --final-evaluations 53 --keep-tokens --same text --reject-near 0.54"
+        " novelty.shingle=9 novelty.window=55 --guidance 64 guidance.most=7"
+    )
