@@ -13,7 +13,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.charge import Charge
 from speciate.domain.diagnosis import Diagnosis, Fault
-from speciate.domain.errors import PolicyUnavailableError, ReplayError
+from speciate.domain.errors import EvaluatorUnavailableError, PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy
@@ -493,6 +493,22 @@ def test_an_unavailable_endpoint_pauses_the_run() -> None:
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
     s.policy.fail = False
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
+    s.go()
+    assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
+
+
+def test_an_evaluator_that_cannot_run_pauses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = session(toy_spec(12))
+
+    def evaluate(*_: object, **__: object) -> list[Evaluation]:
+        raise EvaluatorUnavailableError("rustc is missing.", remedy="Install it.")
+
+    monkeypatch.setattr(s.evaluator, "evaluate", evaluate)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.state, progress.reason) == (RunState.PAUSED, "rustc is missing. Install it.")
+    monkeypatch.undo()
     s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
