@@ -8,9 +8,9 @@ writes. Strategies and prompts receive the ``Individual`` of a candidate. What t
 """
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -122,6 +122,10 @@ class Evaluation:
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):
             raise ValueError("an evaluation has either rewards or a failure")
+
+
+COSTS: Final = tuple(each.name for each in fields(Evaluation) if each.type in {float, int})
+"""Fields of an evaluation that say what it cost, all its numbers: a repeated or reused result cost nothing."""
 
 
 def _by_field(failure: Any) -> Any:

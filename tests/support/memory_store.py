@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from speciate.domain.candidate import Candidate, Evaluation, Individual
+from speciate.domain.candidate import COSTS, Candidate, Evaluation, Individual
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
@@ -169,7 +169,8 @@ class MemoryWorkStore:
             failure = candidate.evaluation.failure
             if candidate.duplicate_of is None and not (failure and failure.repeatable):
                 for digest in digests.intersection((candidate.proposal.program_hash, candidate.shape)):
-                    earliest.setdefault(digest, candidate)
+                    free = replace(candidate.evaluation, artifacts={}, **dict.fromkeys(COSTS, 0))
+                    earliest.setdefault(digest, replace(candidate, evaluation=free))
         return earliest
 
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
@@ -181,7 +182,7 @@ class MemoryWorkStore:
                 for number, candidate in sorted(run.candidates.items()):
                     digest, result = candidate.proposal.program_hash, candidate.evaluation
                     if candidate.is_reusable and result.tier == tier and digest in hashes:
-                        free = replace(result, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
+                        free = replace(result, carried_from=None, **dict.fromkeys(COSTS, 0))
                         results.setdefault(digest, (f"{run.context.run_id}/{number}", free))
         return results
 

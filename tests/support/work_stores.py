@@ -10,7 +10,7 @@ import pytest
 
 from speciate.domain.budget import Budget
 from speciate.domain.campaign import WAITS_FOR_GRANT
-from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind
+from speciate.domain.candidate import COSTS, Candidate, Evaluation, Failure, FailureKind
 from speciate.domain.charge import Charge
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
@@ -141,7 +141,12 @@ class WorkStoreConformance:
         proposals = read_proposals(lease.payload)
         results = ToyEvaluator().evaluate(problem, [p.program for p in proposals], seeds=[0] * len(proposals))
         candidates = [
-            Candidate(number, p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
+            Candidate(
+                number,
+                p,
+                replace(r, **dict.fromkeys(COSTS, 3)),
+                targets=problem.targets_met(r.rewards) if r.rewards else 0,
+            )
             for number, (p, r) in enumerate(zip(proposals, results, strict=True), start=lease.payload["first"])
         ]
         return EvaluatedBatch(tuple(candidates), placements)
@@ -650,6 +655,9 @@ class WorkStoreConformance:
         source, result = results[known]
         assert source == f"{first.run_id}/1" != f"{again.run_id}/1"
         assert (result.rewards, result.tier) == ((1.0, 9.0), "none")
+        (repeated,) = self.harness.work.duplicates(first.run_id, [known]).values()
+        for free in (result, repeated.evaluation):
+            assert {getattr(free, cost) for cost in COSTS} == {0}, "nothing was run"
         assert self.harness.work.results(other.run_id, [known], "A") == {}
         assert self.harness.work.results(alone.run_id, [known], "none") == {}
 

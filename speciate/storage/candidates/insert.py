@@ -6,7 +6,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Candidate, CandidateStatus, Evaluation, Proposal
+from speciate.domain.candidate import COSTS, Candidate, CandidateStatus, Evaluation, Proposal
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
 from speciate.ids import uuid7
@@ -23,14 +23,12 @@ _LATER: Final = ("refuted", "repeats", "first", "error", "evaluations")
 _CANDIDATE_COLUMNS: Final = columns_except(
     tables.candidates.candidates, "run_id", "work_id", "rollout_id", "created_at", *_LATER
 )
-_PAID_BY_FIRST_RUN: Final = ("wall_s", "cpu_s", "memory_bytes", "carried_from")
-"""Fields of an evaluation that another run does not reuse."""
 
 SQL = Statements(
     __file__,
     rollout_columns=", ".join(column.name for column in _ROLLOUT_COLUMNS),
     candidate_columns=", ".join(column.name for column in _CANDIDATE_COLUMNS),
-    evaluation=columns_of(Evaluation, without=_PAID_BY_FIRST_RUN, prefix="c."),
+    evaluation=columns_of(Evaluation, without=(*COSTS, "carried_from"), prefix="c."),
 )
 
 

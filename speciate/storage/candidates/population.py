@@ -1,13 +1,12 @@
 """Read a run's population: elites, individuals by number, duplicates by text and syntax tree."""
 
 from collections.abc import Sequence
-from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from speciate.domain.budget import Budget
-from speciate.domain.candidate import Candidate, Evaluation, Individual, Proposal
+from speciate.domain.candidate import COSTS, Candidate, Evaluation, Individual, Proposal
 from speciate.domain.problem import OUTPUT
 from speciate.ports.work import CarriedOutput, Standing
 from speciate.runs.progress import RunProgress
@@ -15,14 +14,11 @@ from speciate.search.strategy import Placement
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
-_COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
-"""Fields of an evaluation that a repetition of the program does not have: nothing was run."""
-
 SQL = Statements(
     __file__,
     individual=columns_of(Individual),
     result=columns_of(Individual, without=("program", "artifacts")),
-    candidate=columns_of(Candidate, Proposal, Evaluation, without=_COSTS),
+    candidate=columns_of(Candidate, Proposal, Evaluation, without=(*COSTS, "artifacts")),
 )
 
 
