@@ -17,7 +17,7 @@ from evaluators.shared_clock import SharedClock
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, UNMEASURED, Evaluation, Failure, FailureKind
 from speciate.domain.data_files import check_data_files
 from speciate.domain.objective import Objective
 from speciate.domain.problem import OUTPUT, Problem, ProblemKind
@@ -29,8 +29,6 @@ from speciate.runs.silent_failure import scores_nothing
 
 OTHER = "other metrics"
 """Label of the note with numbers that are no objectives."""
-NOT_MEASURED = "not measured"
-"""Label of the note with the names of records without a number."""
 
 RAISED = "evaluator_raised"
 """Reason of a failure by an exception of the script."""
@@ -261,7 +259,7 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
     """Return the notes of a script, limited together to the length of a log, and the records without a number."""
     rewards = message.get("rewards")
     unmeasured = RewardSpace(objectives).unmeasured(rewards) if isinstance(rewards, dict) else []
-    notes = {NOT_MEASURED: ", ".join(unmeasured)} if unmeasured else {}
+    notes = {UNMEASURED: ", ".join(unmeasured)} if unmeasured else {}
     space_left = problem.limits.log_bytes
     sent = message.get("notes")
     for note in sent[:_MAX_NOTES] if isinstance(sent, list) else []:

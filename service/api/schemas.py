@@ -14,7 +14,7 @@ from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedRequest
-from speciate.domain.values import WORD, Slug, Value, digest_of
+from speciate.domain.values import MAX_REASON, WORD, Slug, Value, digest_of
 from speciate.domain.visibility import Visibility
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
@@ -146,7 +146,7 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
 class SteeringRequest(Value):
     """Reason for pausing or cancelling."""
 
-    reason: str | None = Field(default=None, max_length=2000)
+    reason: str | None = Field(default=None, max_length=MAX_REASON)
     """Text that is stored with the object."""
 
 

@@ -13,7 +13,7 @@ from speciate.domain.declaration import Declaration, DeclarationKind, refuse_rep
 from speciate.domain.entrant import Entrant, Named, Search, Seed
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import EngineOptions, RunSpec
-from speciate.domain.values import Identifier, Slug, Value
+from speciate.domain.values import MAX_REASON, Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
 _ALONE: Final = dict.fromkeys(("against", "method", "training_seed"))
@@ -256,7 +256,7 @@ class Extension(Value):
     """Problems to add."""
     seeds: tuple[Seed, ...] = Field(default=(), max_length=1000)
     """Seeds to add."""
-    reason: str = Field(min_length=1, max_length=2000)
+    reason: str = Field(min_length=1, max_length=MAX_REASON)
     """Reason, stored with the amendment."""
 
     @model_validator(mode="after")

@@ -29,6 +29,7 @@ TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]*$"
 NO_NUL: Final = r"^[^\x00]+$"
 KEY_ID: Final = r"^[0-9a-f-]{36}$"
 
+MAX_REASON: Final = 2000
 MAX_SLUG: Final = 80
 Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=MAX_SLUG)]
 """Name of a problem, set or policy: lower-case words joined by hyphens."""

@@ -20,7 +20,7 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.local.engine import local_client
 from speciate.local.sandbox import LocalSandbox
 from speciate.policies.inline import agent_policy, register
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 from speciate.settings import Settings
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def evolving(
     fields = dict(task.spec)
     budget = _set(fields.pop("budget", {}))
     spec = run_spec(budget or {"evaluations": DEFAULT_EVALUATIONS}, **fields)
-    build_strategy(spec.strategy, spec.strategy_options)
+    strategy_of(spec)
     read = _problem_of(task, None).problem
     if task.agents:  # they run here only if this process executes the run
         commands = [agent_policy(command).options["command"] for command in task.agents]

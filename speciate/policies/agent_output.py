@@ -4,13 +4,12 @@ Forms (November 2026): ``claude -p --output-format json`` and ``stream-json``, `
 --output-format json``, ``opencode run --format json``. Any other output is the answer itself.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from speciate.policies.numbers import read_number, read_tokens
+from speciate.policies.numbers import read_json, read_number, read_tokens
 from speciate.policies.usage import TokenCeilings, Usage, read_usage
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -51,18 +50,9 @@ def read_output(printed: str) -> AgentOutput:
 
 def _events(printed: str) -> list[dict[str, Any]]:
     """Return the objects of an output in JSON: one, an array, or one on each line beside lines of another form."""
-    whole = _parsed(printed)
-    values = whole if isinstance(whole, list) else [whole]
-    if whole is None:
-        values = [_parsed(line) for line in printed.splitlines() if line.startswith("{")]
-    return [value for value in values if isinstance(value, dict)]
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    if (values := read_json(printed)) is None:
+        values = [read_json(line) for line in printed.splitlines() if line.startswith("{")]
+    return [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, dict)]
 
 
 def _read(event: Mapping[str, Any], output: AgentOutput) -> None:

@@ -1,6 +1,5 @@
 """Check an endpoint before use: health, model, weights, and LoRA adapters, which are loaded."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from speciate.domain.policy import Policy, Probe
 from speciate.domain.suggestions import nearest
 from speciate.policies.http_endpoint import HttpEndpoint, TransientError
 from speciate.policies.identity import WeightsIdentity, check_length, identify
-from speciate.policies.numbers import read_number, sum_of_counts
+from speciate.policies.numbers import read_json, read_number, sum_of_counts
 from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.policies.openai_wire import EndpointMismatchError, ModelCard, error_message, model_cards
 from speciate.policies.providers import provider_at
@@ -76,10 +75,7 @@ class EndpointCheck:
 
     def _complete(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         status, answer = self._endpoint.query("POST", "completions", self._options.apply(body))
-        try:
-            response = json.loads(answer) if status == 200 else None
-        except (ValueError, RecursionError):
-            return None
+        response = read_json(answer) if status == 200 else None
         return response if isinstance(response, dict) else None
 
     def _cards(self) -> list[ModelCard]:

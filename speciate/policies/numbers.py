@@ -1,14 +1,23 @@
-"""Read numbers that endpoints report. Any value may arrive: text, NaN, 10**400."""
+"""Read JSON and numbers that endpoints report. Any value may arrive: text, NaN, 10**400."""
 
+import json
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 _MOST: Final = 10**12
 """No endpoint reports more tokens, sequences or adapters."""
 _MOST_TOKEN_ID: Final = 2**31 - 1
 _LEAST_LOGPROB: Final = -1e6
 _MOST_LOGPROB: Final = 1.0  # rounding may exceed 0 a little
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return a value from its JSON, or None if it is malformed."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_number(value: object) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.rollout import ONLY_REASONING, REFUSED, Completion
 from speciate.domain.values import storable
-from speciate.policies.numbers import read_count, read_logprobs, read_token_ids, read_tokens
+from speciate.policies.numbers import read_count, read_json, read_logprobs, read_token_ids, read_tokens
 from speciate.policies.streams import is_stream, joined_stream
 from speciate.policies.usage import TokenCeilings, Usage, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
@@ -265,9 +265,7 @@ def _card(item: Mapping[str, Any]) -> ModelCard:
 
 def error_message(body: bytes) -> str:
     """Return the message of an error response; servers put it under different keys."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
+    if (data := read_json(body)) is None:
         return body.decode("utf-8", "replace")
     if isinstance(data, list) and data:  # Gemini answers with a list
         data = data[0]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from speciate.domain.policy import Policy
+from speciate.policies.numbers import read_json
 from speciate.policies.openai_wire import error_message
 from speciate.policies.providers import ANY_SERVER, provider_at
 from speciate.policies.request_fields import RequestField
@@ -99,7 +100,7 @@ class Refusal:
 
 def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Policy) -> Refusal | None:
     """Return why an endpoint refused a request and what to do; None if its words are not understood."""
-    stated = [*_stated(_parsed(body))]
+    stated = [*_stated(read_json(body[: 4 * _MOST_READ]))]
     message = error_message(body)[:_MOST_READ]
     text = " ".join([message, *stated])
     if _FILTERED.search(text):
@@ -198,13 +199,6 @@ def _named(stated: Sequence[str], message: str, names: Sequence[str]) -> str | N
     if places.keys() >= set(_SAMPLED):  # Claude takes one of the two: keep the temperature
         return "top_p"
     return min(places, key=places.__getitem__) if places else None
-
-
-def _parsed(body: bytes) -> object:
-    try:
-        return json.loads(body[: 4 * _MOST_READ])
-    except (ValueError, RecursionError):
-        return None
 
 
 def _stated(error: object) -> Iterator[str]:

@@ -15,7 +15,7 @@ from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
 from speciate.schema.policies import Ensembles, PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.schema.problems import ProblemVersion
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 
 
 def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> None:
@@ -25,7 +25,7 @@ def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> 
         InvalidInputError: The strategy or an option is invalid, a codec cannot encode the problem, an ensemble names a
             policy twice or has weights that its choice ignores, guidance cannot work, or a price is missing.
     """
-    build_strategy(spec.strategy, spec.strategy_options)
+    strategy_of(spec)
     _check_ensembles(policies.ensembles, spec)
     _check_external(policies, spec)
     if spec.engine is not None:

@@ -24,7 +24,7 @@ from speciate.prompts.state import SearchState
 from speciate.prompts.text import prompt_tokens
 from speciate.runs.lanes import batch_size
 from speciate.schema.estimates import EstimateSource, ObservedRun, Range, RunEstimate
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 
 _ENDS: Final = ("low", "expected", "high")
 _NOTHING: Final = Range(low=0, expected=0, high=0)
@@ -46,7 +46,7 @@ def estimate_run(store: RunStore, new: NewRun, is_single: Callable[[Policy], boo
     if only seconds limit the run, and no earlier run tells how many evaluations they hold.
     """
     context, spec = new.context(UUID(int=0), UUID(int=0)), new.spec
-    strategy = build_strategy(spec.strategy, spec.strategy_options)
+    strategy = strategy_of(spec)
     changes = strategy.changes_programs and bool(context.seed_programs)
     role = PolicyRole.MUTATE if changes else PolicyRole.PROPOSE
     members = []

@@ -39,7 +39,7 @@ from speciate.schema.proposals import (
     ShownProgram,
 )
 from speciate.search.archive import draw_diverse, pool_of
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 from speciate.search.strategy import Selection
 
 _NO_PROMPT = Prompt("", "")
@@ -78,7 +78,7 @@ def plan_asks(
     scratch, and near the end of the budget, the best feasible candidate is changed instead. If the proposer's latest
     candidate ``own`` failed, the first prompt asks to repair it.
     """
-    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    strategy = strategy_of(context.spec)
     population = StoredPopulation(work, context, batch)
     prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
@@ -270,7 +270,7 @@ def admit(
     determines the islands of programs from scratch; ``duplicates`` are candidates by program hash.
     """
     budget = context.spec.budget
-    islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
+    islands = strategy_of(context.spec).islands
     receipts: list[ProposalReceipt] = []
     progress, rollouts, batch = change.progress, dict[int, list[tuple[int, Rollout]]](), _Batch()
     evaluations, tokens = progress.evaluations_left(budget), progress.tokens_left(budget)

@@ -12,7 +12,7 @@ from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
 from speciate.runs.progress import NewWork, RunChange, RunProgress
 from speciate.runs.stopping import complete, complete_when_idle, notice_plateau, spent_limits
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 
 EXTERNAL_LANE: Final = -1
 """Lane of proposals from outside: its batches are confirmed and have no successor."""
@@ -84,7 +84,7 @@ def _in_flight(context: RunContext, evaluated: int) -> int:
     most = spec.lanes * spec.batch
     if spec.learning is not None:
         return most  # a training step needs whole groups
-    return build_strategy(spec.strategy, spec.strategy_options).in_flight(most, evaluated)
+    return strategy_of(spec).in_flight(most, evaluated)
 
 
 def batch_size(context: RunContext, evaluated: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ from speciate.runs.stopping import (
 )
 from speciate.search.cells import improves
 from speciate.search.noise import LEAST_BUDGET, SEED_TRIALS, Revision
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 from speciate.search.strategy import Placement
 
 MAX_ATTEMPTS = 3
@@ -98,7 +98,7 @@ def _begin(change: RunChange, context: RunContext) -> None:
     # Hints and proposals from outside also take batch ordinals, so these do not tell whether a seed is scored.
     seeds = () if progress.evaluated else context.seed_programs[:left]
     if seeds:
-        islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
+        islands = strategy_of(context.spec).islands
         proposals = [
             Proposal(seed.program, seed.digest, PolicyRole.SEED, island=i % islands, origin=seed.origin)
             for i, seed in enumerate(seeds)

@@ -39,7 +39,7 @@ from speciate.runs.prompting import REPEATING, Prompter, RequestPlanner, answers
 from speciate.runs.sampling import ClientFor, afford, sample
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import again
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 from speciate.search.targets import place_candidates
 
 
@@ -53,7 +53,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     context = context.learned(version)
     rng = batch_rng(context, lease.ordinal)
     population = StoredPopulation(work, context, lease.ordinal)
-    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    strategy = strategy_of(context.spec)
     migrants = strategy.maintain(population, rng)
 
     # Select the parents of every prompt; where noise hides which program is best, evaluate one of them again instead.
@@ -108,7 +108,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     # Place the new programs with rewards in the archive.
     new = [each for each in candidates if each.number in batch.new]
     scored = [each.individual for each in new if each.evaluation.rewards is not None]
-    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    strategy = strategy_of(context.spec)
     population = StoredPopulation(work, context, lease.ordinal)
     placements = place_candidates(strategy, population, scored) if scored and not context.problem.is_noisy else ()
 

@@ -19,7 +19,6 @@ from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 
 _LIMIT: Final = 60
-_MAX_REASON_LENGTH: Final = 2000
 
 
 def add_declaration_routes(
@@ -67,7 +66,7 @@ def add_declaration_routes(
             raise NotFoundError(f"{verb[:40]!r} is not an action of a {kind}: expected {', '.join(VERBS)}.")
         store = store_of(dashboard.stores)
         record = store.get(name)
-        store.move(record.id, VERBS[verb], form.text("reason")[:_MAX_REASON_LENGTH] or None)
+        store.move(record.id, VERBS[verb], form.text("reason") or None)
         return RedirectResponse(f"/{kind}s/{record.slug}", 303)
 
     def figure(name: str, chart: str, dashboard: DashboardDep, narrow: bool = False) -> Figure:

@@ -23,7 +23,6 @@ from speciate.schema.runs import RunRecord
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
 _MAX_EVENTS: Final = 100
-_MAX_REASON_LENGTH: Final = 2000
 _OPENED: Final = "opened_"
 """Prefix of the fields with the labels that the form had when it was opened."""
 
@@ -51,7 +50,7 @@ async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") 
 @router.post("/{run_id}/pause")
 @router.post("/{run_id}/cancel")
 def stop(request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
+    stores, reason = dashboard.stores, form.text("reason") or None
     stop_run = stores.runs.pause if request.url.path.endswith("/pause") else stores.runs.cancel
     stores.signals.committed(stop_run(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)

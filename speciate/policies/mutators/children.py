@@ -1,7 +1,6 @@
 """Make a child of given parents: draw operators, apply them, and reject invalid children."""
 
 import ast
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -16,6 +15,7 @@ from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Source, SourceEdit, applied
 from speciate.policies.mutators.structure import change_elements, change_expression, change_operator, change_statement
+from speciate.policies.numbers import read_json
 from speciate.prompts.python_source import read_python
 
 _ATTEMPTS: Final = 8
@@ -88,12 +88,4 @@ def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked
 def _usable(source: Source, parent: str, child: str) -> bool:
     if source.is_python:
         return isinstance(read_python(child), ast.Module)
-    return bool(child.strip()) and (not _is_json(parent) or _is_json(child))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return bool(child.strip()) and (read_json(parent) is None or read_json(child) is not None)

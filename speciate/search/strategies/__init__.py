@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.run import SearchOptions
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.validation import read_options
 from speciate.search.strategies.adaptive_evolution import AdaptiveEvolution
@@ -39,11 +40,12 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
         raise
 
 
+def strategy_of(spec: SearchOptions) -> Strategy:
+    return build_strategy(spec.strategy, spec.strategy_options)
+
+
 def _of_others(kind: type[Strategy], options: Mapping[str, Any]) -> str:
     """Return which strategies have the first option that this one lacks; empty if none has it."""
     unknown = next((option for option in options if option not in kind.Config.model_fields), "")
     owners = [name for name, other in STRATEGIES.items() if unknown in other.Config.model_fields]
     return f"{unknown!r} is an option of {' and '.join(owners)}: name the strategy, too." if owners else ""
-
-
-__all__ = ["STRATEGIES", "build_strategy"]

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from speciate.domain.campaign import WAITS_FOR_GRANT, Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.run import RunState
-from speciate.domain.values import storable
+from speciate.domain.values import MAX_REASON, storable
 from speciate.ports.work import Commit
 from speciate.schema.base import Page
 from speciate.schema.declarations import CampaignProblem, CampaignRecord, SliceRecord
@@ -123,7 +123,7 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
                 "spent": run.spent - stored.first,
                 "gap_after": run.spent - result.latest,
                 "reached": result.reached,
-                "closed": None if closed is None else storable(closed)[:2000],
+                "closed": None if closed is None else storable(closed)[:MAX_REASON],
             }
             connection.execute(self.sql.settle, keys | values)
 

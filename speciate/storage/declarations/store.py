@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState, check_transition, paused_with
 from speciate.domain.errors import ConflictError
-from speciate.domain.values import storable
+from speciate.domain.values import MAX_REASON, storable
 from speciate.domain.webhook import WebhookEvent
 from speciate.schema.base import Page
 from speciate.schema.declarations import DeclarationRecord
@@ -178,7 +178,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     ) -> None:
         values = {
             "state": state,
-            "reason": None if reason is None else storable(reason)[:2000],
+            "reason": None if reason is None else storable(reason)[:MAX_REASON],
             "finished_at": sa.func.now() if state.ended else None,
         }
         connection.execute(sa.update(self._table).where(self._table.c.id == declared_id).values(values))

@@ -11,7 +11,7 @@ from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunState, sources_of, transition_error
-from speciate.domain.values import storable
+from speciate.domain.values import MAX_REASON, storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, RunContext
@@ -37,7 +37,6 @@ from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
 UNENDED = SQL.unended
-_MAX_REASON = 2000
 
 
 @dataclass
@@ -254,7 +253,7 @@ def _require_usable(
 
 
 def _stored_reason(reason: str | None) -> str | None:
-    return None if reason is None else storable(reason)[:_MAX_REASON]
+    return None if reason is None else storable(reason)[:MAX_REASON]
 
 
 def _parameters(new: NewRun, run_id: UUID, project: UUID, *, own: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from speciate.ports.work import EvaluatedBatch, RunContext, WorkStore
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.noise import Revision, revise, trial_of
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import strategy_of
 from speciate.search.strategy import Placement
 from speciate.storage.candidates.population import elites, members
 from speciate.storage.candidates.rows import read_failure
@@ -43,7 +43,7 @@ def revise_archive(
     trials = [trial for trial in evaluated if trial is not None]
     programs = members(connection, context.run_id, numbers)
     population, problem = partial(StoredPopulation, work, context), context.problem
-    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    strategy = strategy_of(context.spec)
     revision = revise(problem, strategy, population, ordinal, archive, programs, trials, new, repeated, meeting)
     known = [
         {"number": each.number, "targets": each.targets, "evaluations": each.evaluations, "error": list(each.error)}

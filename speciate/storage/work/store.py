@@ -13,7 +13,7 @@ from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
-from speciate.domain.values import storable
+from speciate.domain.values import MAX_REASON, storable
 from speciate.ids import uuid7
 from speciate.ports.work import (
     Commit,
@@ -56,8 +56,6 @@ from speciate.storage.work.noise import revise_archive
 from speciate.storage.work.reconciler import Reconciler
 
 SQL = Statements(__file__)
-
-_MAX_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +224,7 @@ class PostgresWorkStore(Store):
         return self._finish(lease, record)
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
-        reason = storable(reason)[:_MAX_REASON]
+        reason = storable(reason)[:MAX_REASON]
         return self._finish(lease, lambda unit: ledger.end_learning(unit.locked, unit.context, lease, reason))
 
     def end_lane(self, lease: Lease) -> Commit | None:
@@ -242,7 +240,7 @@ class PostgresWorkStore(Store):
             return write_change(connection, locked)
 
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
-        reason = storable(reason)[:_MAX_REASON]
+        reason = storable(reason)[:MAX_REASON]
         try:
             return self._release(lease, reason, spent)
         except StorageFullError:

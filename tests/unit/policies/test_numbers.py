@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from speciate.policies.numbers import read_count, read_logprobs, read_number, read_token_ids, sum_of_counts
+from speciate.policies.numbers import read_count, read_json, read_logprobs, read_number, read_token_ids, sum_of_counts
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,9 @@ def test_numbers_are_read() -> None:
 def test_a_count_that_no_server_has_does_not_count(waiting: str) -> None:
     assert sum_of_counts([waiting]) is None
     assert sum_of_counts([waiting, "3.0"]) == 3
+
+
+@pytest.mark.parametrize("text", ["", "{", b"\xff", 10**5 * "[", "1" * 5000])
+def test_what_is_no_json_is_none(text: str | bytes) -> None:
+    assert read_json(text) is None
+    assert read_json(b'{"a": [1]}') == read_json('{"a": [1]}') == {"a": [1]}
