@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
 from speciate.domain.charge import Charge
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, Price
 from speciate.policies import build_client
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.storage import cursors
@@ -134,7 +134,8 @@ class _Agent:
 
 
 def test_a_replay_repeats_reported_costs_and_lost_attempts(lab: Lab) -> None:
-    run = lab.start(budget={"dollars": 2.0, "evaluations": 100})
+    lab.stores.catalog.add_policy(scripted(slug="reporting", price=Price()))
+    run = lab.start(policy="reporting", budget={"dollars": 2.0, "evaluations": 100})
     lab.work(1)
     lease = lab.stores.work.claim(lab.stores.runs.work_in_flight()[0].work_id)
     assert lease is not None
