@@ -21,6 +21,16 @@ TRUNCATED: Final = frozenset({"truncated", "truncated_thinking"})
 """Reasons of answers that reached the limit of tokens."""
 
 
+FAILURES: Final = "failures"
+OUTAGE: Final = "outage"
+"""Alarms of a run that goes on: most candidates fail or repeat others; a policy is unavailable."""
+
+
+def alarm_name(message: str | None) -> str | None:
+    """Return what the alarm of a run is about, None if there is none."""
+    return message and (OUTAGE if message.startswith("policy ") else FAILURES)
+
+
 class Fault(StrEnum):
     """Part that failed."""
 

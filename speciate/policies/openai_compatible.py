@@ -53,7 +53,8 @@ _GATEWAY_TIMEOUTS: Final = frozenset({408, 504, 524})
 class _SampleCall:
     """State of one call of ``sample``: its first failure ends all of its requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, replaceable: bool) -> None:
+        self.replaceable = replaceable
         self.cause: PolicyUnavailableError | None = None
         self._lock = threading.Lock()
         self.billed = Billed()
@@ -98,9 +99,9 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
 
         Raises ``PolicyUnavailableError``; for replaceable requests without asking, soon after another such error.
         """
-        if time.monotonic() < self._outage_until and all(request.replaceable for request in requests):
+        call = _SampleCall(replaceable=all(request.replaceable for request in requests))
+        if call.replaceable and time.monotonic() < self._outage_until:
             raise PolicyUnavailableError(self._outage)
-        call = _SampleCall()
         return sample_sets(self._policy, requests, lambda each: self._round(each, call))
 
     def _round(self, requests: Sequence[SampleRequest], call: _SampleCall) -> list[SampleResult]:
@@ -144,7 +145,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         return self._policy.model_copy(update={"checkpoint_digest": identity.digest, "served": served})
 
     def revalidate(self) -> None:
-        self._check_due_at = 0.0
+        self._check_due_at = self._outage_until = 0.0
 
     def checked(self) -> WeightsIdentity | None:
         """Check the endpoint; return the identity of its weights, or None if the policy is not to be checked."""
@@ -208,9 +209,9 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             attempts += 1
             outage_s += time.monotonic() - began
             surplus = attempts - self._options.max_retries
-            patience_s = 0.0 if request.replaceable else self._patience_s
+            patience_s = self._patience_s * (not call.replaceable)
             if lasts or (surplus > 0 and outage_s >= patience_s):
-                self._patience_s = 0.0  # a run that is resumed in vain pauses soon
+                self._patience_s -= patience_s  # a run that is resumed in vain pauses soon
                 break
             if surplus == 1:
                 _log.warning("%s Attempts go on for %g s.", self._endpoint.unavailable(failure), self._patience_s)

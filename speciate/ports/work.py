@@ -261,7 +261,7 @@ class ProposedBatch:
     placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy's maintenance
     advice: Advice | None = None  # a new piece of advice, if the unit requested and received one
     step: int = 0  # step of the learned version that wrote the batch; 0 for the policy that the run began with
-    outages: Mapping[str, str] = field(default_factory=dict)  # policies whose requests others answered: names, reasons
+    outages: Mapping[str, str] = field(default_factory=dict)  # of policies, by digest: others answered for them
 
 
 @dataclass(frozen=True, slots=True)

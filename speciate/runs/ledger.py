@@ -125,7 +125,7 @@ def record_proposals(
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
-    answered = {context.policies(rollout.role)[rollout.policy].policy.slug for rollout in batch.rollouts}
+    answered = {context.policies(rollout.role)[rollout.policy].policy.digest for rollout in batch.rollouts}
     judge_outages(change, batch.outages, answered)
     _add_proposed_event(change, lease.lane, lease.ordinal, batch.rollouts, proposals)
     if batch.advice is not None and context.spec.guidance is not None:

@@ -83,7 +83,10 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         if not affordable:
             return work.end_lane(lease)
         requests = affordable
-    sampled = sample(requests, client_for, planner.instead, begins=lease.ordinal <= context.spec.lanes)
+    begins = lease.ordinal <= context.spec.lanes or lease.attempt > 1
+    sampled = sample(requests, client_for, planner.instead, begins=begins)
+    if requests and not sampled.planned:
+        return work.end_lane(lease)
 
     # Parse the answers: each completion gives at least one proposal, which costs an evaluation even if it is rejected.
     rollouts, proposals = read_answers(sampled.planned, sampled.results, context, version)

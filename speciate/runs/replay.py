@@ -17,6 +17,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from speciate.domain.charge import Charge
+from speciate.domain.diagnosis import OUTAGE
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy
@@ -26,7 +27,6 @@ from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import POLISHER, Commit, Lease, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
-from speciate.runs.stopping import OUTAGE
 
 # Pauses and lost workers belong to the history of a run. Of them, its results show only what lost attempts cost.
 _IGNORED = frozenset(

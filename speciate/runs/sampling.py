@@ -9,6 +9,7 @@ from functools import partial
 from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
+from speciate.ports.interruption import interrupted
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleResult
 from speciate.ports.work import Lease, WorkStore
 from speciate.runs.prompting import PlannedRequest
@@ -66,7 +67,7 @@ class Sampled:
 
     planned: list[PlannedRequest]  # in the order of the plan, each with the policy that answered
     results: list[SampleResult]  # of each request
-    outages: Mapping[str, str]  # policies whose requests others answered: names and reasons
+    outages: Mapping[str, str]  # digests of policies whose requests others answered, with a sentence on each
 
 
 def sample(
@@ -78,66 +79,65 @@ def sample(
 ) -> Sampled:
     """Send each policy all of its requests in one call; another policy answers those of an unavailable one.
 
-    ``instead`` plans a request again, without the policies that it was called for before. ``begins`` is True at the
-    start of a run, when clients check again which weights their endpoints serve. Without another policy raises
-    ``PolicyUnavailableError``, whose ``spent`` includes all answered requests.
+    ``instead`` plans a request again, without the policies that it was called for before; what the budget does not hold
+    is left out. ``begins`` is True at the start of a run and after a pause, when clients check again what their
+    endpoints serve. Without another policy raises ``PolicyUnavailableError``, whose ``spent`` includes all answered
+    requests.
     """
     plans, results, outages = dict(enumerate(planned)), dict[int, SampleResult](), dict[str, str]()
-    lost = dict[int, Charge]()  # costs of unavailable policies
+    lost, reasons = Charge(), list[str]()  # cost of unavailable policies, and why they are
     try:
         while waiting := [i for i in plans if i not in results]:
             policy = plans[waiting[0]].policy
-            requests = {i: plans[i] for i in waiting if plans[i].policy.digest == policy.digest}
+            requests = {i: plans.pop(i) for i in waiting if plans[i].policy.digest == policy.digest}
+            client = client_for(policy)
             try:
-                _sample_one(client_for(policy), requests, results, begins=begins)
+                if begins and isinstance(client, IdentifyingClient):
+                    client.revalidate()
+                answers = client.sample([plan.request for plan in requests.values()])
             except PolicyUnavailableError as error:
-                answered = [results.pop(i).charge(policy.price) for i in requests if i in results]
-                spent = sum(answered, error.spent)
-                lost[waiting[0]] = lost.get(waiting[0], Charge()) + spent
-                plans |= _replaced(requests, spent.tokens, error, client_for, instead)
-                outages[policy.slug] = str(error)
-                _log.warning("%s Other policies answer for it.", error)
+                others = None if interrupted() else _replaced(requests, error.spent.tokens, client_for, instead)
+                if others is None or (not others and lost + error.spent != Charge()):
+                    raise
+                lost += error.spent
+                plans |= others
+                reasons.append(str(error))
+                reason = reasons[-1].removeprefix(f"policy {policy.slug!r}").lstrip(": ")
+                outages[policy.digest] = f"policy {policy.slug!r} is unavailable, and others answer for it: {reason}"
+                _log.warning(outages[policy.digest])
+                continue
+            plans |= requests
+            results |= dict(zip(requests, answers, strict=True))
+            for i, plan in requests.items():
+                _check(plan, results[i])
     except PolicyUnavailableError as error:
         charges = [result.charge(plans[i].policy.price) for i, result in results.items()]
-        unavailable = PolicyUnavailableError(" ".join([*outages.values(), str(error)]))
-        unavailable.spent = sum((*lost.values(), *charges), Charge())
+        unavailable = PolicyUnavailableError(" ".join([*reasons, str(error)]))
+        unavailable.spent = sum(charges, lost + error.spent)
         raise unavailable from None
-    for i, charge in lost.items():
-        if charge.tokens or charge.cost:
-            results[i] = results[i].plus(charge, plans[i].policy.price)
-    return Sampled(list(plans.values()), [results[i] for i in plans], outages)
-
-
-def _sample_one(
-    client: PolicyClient, planned: Mapping[int, PlannedRequest], results: dict[int, SampleResult], *, begins: bool
-) -> None:
-    """Sample one policy; add the results before their check, so that the caller knows what was spent on an error."""
-    if begins and isinstance(client, IdentifyingClient):
-        client.revalidate()
-    answers = client.sample([plan.request for plan in planned.values()])
-    results |= dict(zip(planned, answers, strict=True))
-    for i, plan in planned.items():
-        _check(plan, results[i])
+    if lost != Charge():
+        i = next(i for i, plan in plans.items() if plan.selection.role is not PolicyRole.POLISH)
+        results[i] = results[i].plus(lost, plans[i].policy.price)
+    order = sorted(plans)
+    return Sampled([plans[i] for i in order], [results[i] for i in order], outages)
 
 
 def _replaced(
     planned: Mapping[int, PlannedRequest],
     lost_tokens: int,
-    error: PolicyUnavailableError,
     client_for: ClientFor,
     instead: Callable[[PlannedRequest], PlannedRequest | None],
-) -> dict[int, PlannedRequest]:
-    """Plan the requests of an unavailable policy for others; raises ``error`` if there are none, or no tokens left."""
-    others, more = {}, lost_tokens
+) -> dict[int, PlannedRequest] | None:
+    """Plan the requests of an unavailable policy for others, as far as the budget holds them; None without others."""
+    others = {}
     for i, plan in planned.items():
-        other = instead(plan)
-        if other is None:
-            raise error
+        if (other := instead(plan)) is None:
+            return None
         ceilings = [client_for(each.policy).token_ceiling(each.request) for each in (plan, other)]
-        more += max(0, ceilings[1] - ceilings[0])
-        others[i] = replace(other, request=replace(other.request, reserve=plan.request.reserve))
-    if more and not next(iter(planned.values())).request.reserve(more):
-        raise error
+        more = lost_tokens + max(0, ceilings[1] - ceilings[0])
+        if not more or plan.request.reserve(more):
+            lost_tokens = 0
+            others[i] = replace(other, request=replace(other.request, reserve=plan.request.reserve))
     return others
 
 

@@ -26,7 +26,16 @@ from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
 from speciate.domain.candidate import BUILD_FAILED, NOT_THE_PROGRAMS_FAULT, Candidate, Failure, FailureKind
-from speciate.domain.diagnosis import PROGRAMS_FAIL, REPEATED, TRUNCATED, Diagnosis, Fault
+from speciate.domain.diagnosis import (
+    FAILURES,
+    OUTAGE,
+    PROGRAMS_FAIL,
+    REPEATED,
+    TRUNCATED,
+    Diagnosis,
+    Fault,
+    alarm_name,
+)
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
@@ -75,9 +84,6 @@ _SPOILED: Final = (
     "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
     " learning_rate or a larger kl of learning."
 )
-OUTAGE: Final = "outage"
-"""Name of the alarm about an unavailable policy, in events."""
-_OUTAGE: Final = "policy "
 _ALARM_CAUSES: Final[dict[str, str]] = {
     FailureKind.TIMEOUT: "they took too long",
     FailureKind.OUT_OF_MEMORY: "they ran out of memory",
@@ -247,7 +253,8 @@ def judge_alarm(change: RunChange) -> None:
     failed = {kind: count for kind, count in progress.recent.items() if kind not in ("ok", DUPLICATE)}
     repeated = progress.recent.get(DUPLICATE, 0)
     share = max(sum(failed.values()), repeated) / max(total, 1)
-    early = progress.alarm is None and total >= EARLY_ALARM and (share > 0.9 or repeated >= 0.75 * total)
+    stands = alarm_name(progress.alarm) == FAILURES
+    early = not stands and total >= EARLY_ALARM and (share > 0.9 or repeated >= 0.75 * total)
     if total < ALARM_WINDOW and not early:
         return
     if share > 0.5:
@@ -261,7 +268,7 @@ def judge_alarm(change: RunChange) -> None:
             message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
         progress.alarm = message
         change.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
-    elif progress.alarm and not progress.alarm.startswith(_OUTAGE):
+    elif stands:
         progress.alarm = None
         change.event(EventKind.ALARM_CLEARED, share=share)
     progress.recent = {}
@@ -270,17 +277,19 @@ def judge_alarm(change: RunChange) -> None:
 def judge_outages(change: RunChange, outages: Mapping[str, str], answered: Collection[str]) -> None:
     """Raise the alarm if a policy is unavailable and others answer for it; clear it once this policy answers again.
 
-    ``outages`` are names and reasons, ``answered`` the names of the policies that answered. An alarm about failed
-    candidates is not replaced.
+    ``outages`` are sentences by the digest of a policy, ``answered`` the digests of the policies that answered. An
+    alarm about failed candidates is not replaced.
     """
     progress = change.progress
+    cause = next((name for name in progress.streaks if name.startswith(OUTAGE)), None)
     if progress.alarm is None and outages:
-        slug, reason = next(iter(outages.items()))
-        reason = reason.removeprefix(f"{_OUTAGE}{slug!r}").lstrip(": ")
-        progress.alarm = f"{_OUTAGE}{slug!r} is unavailable, and others answer for it: {reason}"
+        digest, progress.alarm = next(iter(outages.items()))
+        progress.streaks.pop(cause or "", None)
+        progress.streaks[f"{OUTAGE}:{digest}"] = 1
         change.event(EventKind.ALARM_RAISED, name=OUTAGE, message=progress.alarm)
-    elif progress.alarm and any(progress.alarm.startswith(f"{_OUTAGE}{slug!r}") for slug in answered):
+    elif alarm_name(progress.alarm) == OUTAGE and (cause is None or cause.partition(":")[2] in answered):
         progress.alarm = None
+        progress.streaks.pop(cause or "", None)
         change.event(EventKind.ALARM_CLEARED, name=OUTAGE)
 
 

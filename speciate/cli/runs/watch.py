@@ -17,6 +17,7 @@ from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import LEARNING_WAITS, format_number, format_spent, format_state, pluralize, sanitize
 from speciate.cli.runs.tracking import RunLog, Tracker, open_log
+from speciate.domain.diagnosis import FAILURES
 from speciate.domain.errors import SpeciateError
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
@@ -224,12 +225,13 @@ class RunView:
         self._show_status = show_status
         self._state: RunState | None = None
         self._best = ""
-        self._alarmed = False
+        self._alarm = ""
 
     def show_event(self, event: EventRecord) -> None:
-        repeated = event.kind == EventKind.ALARM_RAISED and self._alarmed
+        name = str(event.data.get("name", FAILURES)) if event.kind == EventKind.ALARM_RAISED else ""
+        repeated = bool(name) and name == self._alarm
         if event.kind in _ALARMS:
-            self._alarmed = event.kind == EventKind.ALARM_RAISED
+            self._alarm = name
         if not repeated and (template := _EVENT_LINES.get(event.kind)):
             output.print_line(template(dict(event.data)).replace("\n", " "))
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.diagnosis import FAILURES, alarm_name
 from speciate.domain.event import Event, EventKind
 from speciate.domain.webhook import GIVE_UP_AFTER_S, WebhookEvent
 from speciate.ids import uuid7
@@ -28,7 +29,7 @@ _REPORTED: Final[Mapping[EventKind, tuple[WebhookEvent, Mapping[str, str]]]] = {
     EventKind.RUN_COMPLETED: (WebhookEvent.RUN_FINISHED, {"state": "completed"}),
     EventKind.RUN_FAILED: (WebhookEvent.RUN_FINISHED, {"state": "failed"}),
     EventKind.RUN_CANCELLED: (WebhookEvent.RUN_FINISHED, {"state": "cancelled"}),
-    EventKind.ALARM_RAISED: (WebhookEvent.ALARM, {"name": "failures"}),
+    EventKind.ALARM_RAISED: (WebhookEvent.ALARM, {"name": FAILURES}),
     EventKind.RUN_STALLED: (WebhookEvent.ALARM, {"name": "run.stuck"}),
     EventKind.RUN_PAUSED: (WebhookEvent.ALARM, {"name": "run.paused"}),
 }
@@ -68,11 +69,11 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
     about |= {"mutator": run.mutator} if run.mutator else {}
     about |= {"ensemble": run.ensemble} if run.ensemble else {}
     for event in relevant:
-        # An alarm is raised repeatedly while it lasts, and reported once.
-        if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:
-            continue
         name, facts = _REPORTED[event.kind]
-        enqueue(connection, name, run.project_id, {**about, **facts, **_data(event)})
+        data = {**about, **facts, **_data(event)}
+        # An alarm is raised repeatedly while it lasts, and reported once.
+        if event.kind is not EventKind.ALARM_RAISED or alarm_name(run.alarm) != data["name"]:
+            enqueue(connection, name, run.project_id, data)
 
 
 def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:

@@ -387,7 +387,26 @@ def test_an_endpoint_that_others_can_replace_is_left_alone_for_a_minute(
         client.sample([replaceable])
     assert caught.value.spent == Charge()
     assert len(endpoint.headers) == asked
-    assert client.sample([request()])[0].completions  # without another policy it is asked
+    assert client.sample([replaceable, request()])[0].completions  # asked, as one request has no other policy
+    assert client.sample([replaceable])[0].completions
+
+
+def test_a_replaced_request_leaves_the_patience_of_others(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    client, replaceable = connect(), replace(request(), replaceable=True)
+    client.sample([replaceable])
+    endpoint.misbehave = lambda _: (503, {}, b"restarting")
+    with pytest.raises(PolicyUnavailableError):
+        client.sample([replaceable])
+    waits.clear()
+    endpoint.misbehave = lambda _: (503, {}, b"restarting") if sum(waits) < 60 else None
+    assert all(result.completions for result in client.sample([replaceable, request()]))
+    endpoint.misbehave = lambda _: (503, {}, b"restarting")
+    with pytest.raises(PolicyUnavailableError):
+        client.sample([replaceable])
+    endpoint.misbehave = lambda _: None
+    client.revalidate()  # as after a pause
     assert client.sample([replaceable])[0].completions
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import asdict
@@ -13,17 +14,20 @@ import pytest
 
 from speciate.domain.budget import Budget
 from speciate.domain.charge import Charge
+from speciate.domain.diagnosis import FAILURES, OUTAGE, alarm_name
 from speciate.domain.ensemble import BanditArm, DecayedCounts, PolicyChoice, best_arm
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.run import RunState
 from speciate.policies import build_client
+from speciate.ports.interruption import interruptible
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import PolicyChooser, arm_key, count_arm, read_arms
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
+from speciate.runs.stopping import judge_alarm, judge_outages
 from tests.support.memory_store import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 from tests.unit.runs.test_executor import Recorder
@@ -274,11 +278,53 @@ def test_a_run_pauses_when_all_its_policies_are_unavailable() -> None:
     assert outage.progress.tokens == 10 * answers + 5 * failures
 
 
-def test_the_budget_of_tokens_holds_for_the_other_policy() -> None:
-    outage = Outage(["second"], budget=Budget(tokens=200))
+@pytest.mark.parametrize("tokens", [150, 200, 205, 210, 215])
+def test_a_token_budget_ends_a_run_although_a_policy_is_unavailable(tokens: int) -> None:
+    outage = Outage(["second"], budget=Budget(tokens=tokens))
+    outage.clients["second"].lost = Charge()
     drain(outage.executor, outage.signals)
-    assert outage.progress.tokens <= 200
-    assert outage.clients["first"].recorded
+    assert outage.progress.state is RunState.COMPLETED, outage.progress.reason
+    assert 0 < outage.progress.tokens <= tokens
+
+
+def test_versions_of_a_policy_raise_one_alarm() -> None:
+    options = {"template": "```python\nx = 0.{number}\ny = 5\n```"}
+    policies = [
+        Policy.model_validate(
+            {"slug": "base", "kind": "scripted", "options": options | {"tokens_per_completion": version}}
+        )
+        for version in (1, 2)
+    ]
+    shares = tuple(WeightedPolicy(policy, uuid4()) for policy in policies)
+    spec = toy_spec(80, batch=8, samples_per_prompt=1, seed=1, strategy="best_of_n")
+    context = RunContext(
+        uuid4(), toy_problem(), policies[0], shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
+    )
+    clients = {each.digest: Recorder(build_client(each), fail=each is policies[1]) for each in policies}
+    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
+    store.add(context)
+    signals.committed(store.start(context.run_id))
+    drain(WorkExecutor(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest]), signals)
+    alarms = [event.kind for event in store.events(context.run_id) if event.kind.value.startswith("alarm")]
+    assert alarms == [EventKind.ALARM_RAISED]
+
+
+def test_an_interrupted_request_is_not_replaced() -> None:
+    outage, lost = Outage(["first", "second"]), threading.Event()
+    drain(outage.executor, outage.signals, most_units=1)
+    lost.set()
+    with interruptible(lost):
+        drain(outage.executor, outage.signals, most_units=1)
+    assert sum(client.failures for client in outage.clients.values()) == 1
+    assert outage.progress.alarm is None
+
+
+def test_an_alarm_about_failed_candidates_replaces_one_about_a_policy() -> None:
+    change = RunChange(RunProgress(recent={"crashed": 16}))
+    judge_outages(change, {GOOD.digest: "policy 'good' is unavailable"}, [])
+    judge_alarm(change)
+    assert alarm_name(change.progress.alarm) == FAILURES
+    assert [event.data.get("name") for event in change.events] == [OUTAGE, None]
 
 
 def test_a_replay_leaves_out_the_unavailable_policy() -> None:
