@@ -3,32 +3,35 @@
 import copyreg
 import hashlib
 import inspect
-import io
 import pickle
 import sys
 from functools import partial
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 
 def fingerprint(function: Any) -> tuple[str, frozenset[str]]:
     """Return a digest of source, captured values and used modules, and the types of objects that cannot be compared."""
-    pickler = _SourcePickler(stream := io.BytesIO(), function)
+    digest = hashlib.sha256()
+    pickler = _SourcePickler(SimpleNamespace(write=digest.update), function)
     pickler.dump(function)
-    return hashlib.sha256(stream.getvalue()).hexdigest(), frozenset(pickler.unread)
+    return digest.hexdigest(), frozenset(pickler.unread)
 
 
 class _SourcePickler(pickle.Pickler):
     """Writes functions and classes of one module by their source, and modules beside it by their files."""
 
-    def __init__(self, stream: io.BytesIO, function: Any) -> None:
-        super().__init__(stream)
+    def __init__(self, stream: Any, function: Any) -> None:
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL)  # which copies no array
         self.unread: set[str] = set()
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
         self._home = getattr(function.func if isinstance(function, partial) else function, "__module__", "")
         path = getattr(sys.modules.get(self._home), "__file__", None)
         self._folder = Path(path).absolute().parent if path else Path.cwd()
+
+    def persistent_id(self, item: Any) -> Any:
+        return sorted(item, key=repr) if isinstance(item, set | frozenset) else None  # each process orders sets anew
 
     def reducer_override(self, item: Any) -> Any:
         if getattr(item, "__module__", None) == "builtins" or type(item) in copyreg.dispatch_table:
@@ -43,10 +46,13 @@ class _SourcePickler(pickle.Pickler):
             return self._of_code(item) if home else (str, (item.__qualname__, sys.modules.get(item.__module__)))
         if isinstance(item, MethodType):
             return str, (item.__func__, item.__self__)
-        if hasattr(item, "__wrapped__"):
-            return str, (item.__wrapped__,)
         try:
-            return item.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+            if hasattr(item, "__wrapped__"):
+                return str, (item.__wrapped__,)
+            if hasattr(type(item), "untyped_storage"):  # a tensor of PyTorch, whose own form contains an address
+                values = item.detach().cpu().flatten().view(sys.modules["torch"].uint8).numpy()
+                return str, (str(item.dtype), tuple(item.shape), values)
+            return item.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         except Exception:  # noqa: BLE001 - any object may refuse in its own way
             self.unread.add(type(item).__name__)
             return str, ()
@@ -61,9 +67,7 @@ class _SourcePickler(pickle.Pickler):
         values = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
         for name in sorted(_names(item.__code__)):
             beside = self._folder / f"{name}.py"  # imported in its body
-            values.append(item.__globals__.get(name) or (beside.is_file() and beside.read_bytes()))
-        # Sets have another order in every process.
-        values = [sorted(each, key=repr) if isinstance(each, set | frozenset) else each for each in values]
+            values.append(item.__globals__.get(name, beside.is_file() and beside.read_bytes()))
         return str, (source, item.__defaults__, item.__kwdefaults__, values)
 
     def _of_module(self, module: ModuleType) -> tuple[Any, ...]:

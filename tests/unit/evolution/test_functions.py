@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -68,9 +69,35 @@ def plain(path: str, target: object) -> float:
     return len(path) if target else 0.0
 
 
+class Guarded(Scorer):
+    """Has no truth, length, equality or hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+    def __len__(self) -> int:
+        raise ValueError
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+
+def of_module(path: str) -> float:
+    return len(path) if TARGET else 0.0  # type: ignore[name-defined] # noqa: F821
+
+
 @pytest.mark.parametrize(
     "made",
-    [closure, default, Scorer, lambda target: Scorer(target).method, lambda target: partial(plain, target=target)],
+    [
+        closure,
+        default,
+        Scorer,
+        lambda target: Scorer(target).method,
+        lambda target: partial(plain, target=target),
+        lambda target: FunctionType(of_module.__code__, {**globals(), "TARGET": target}),
+    ],
 )
 @pytest.mark.parametrize(
     ("one", "same", "other"),
@@ -79,6 +106,8 @@ def plain(path: str, target: object) -> float:
         ([{"a": 1}], [{"a": 1}], [{"a": 2}]),
         (np.arange(3), np.arange(3), np.arange(4)),
         (Scorer(1), Scorer(1), Scorer(2)),
+        (Guarded(1), Guarded(1), Guarded(2)),
+        (0, 0, ""),
     ],
 )
 def test_another_captured_value_is_another_evaluator(
@@ -88,8 +117,13 @@ def test_another_captured_value_is_another_evaluator(
     assert digest(made(one)) != digest(made(other))
 
 
-def test_an_object_that_cannot_be_compared_is_named() -> None:
-    assert fingerprint(closure(threading.Lock()))[1] == {"lock"}
+class Erratic:
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+def test_objects_that_cannot_be_compared_are_named() -> None:
+    assert fingerprint(closure([threading.Lock(), Erratic()]))[1] == {"lock", "Erratic"}
 
 
 @pytest.mark.parametrize("use", ["from helping import aim", "import helping\ndef aim(): return helping.aim()"])
@@ -178,8 +212,13 @@ def test_a_remedy_is_about_the_error(error: Exception, ending: str) -> None:
         converted(score)
 
 
-def test_a_set_gives_one_digest_in_all_processes(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("NAMES = {'a', 'b', 'c', 'd'}\ndef score(path):\n    return len(NAMES)\n")
+@pytest.mark.parametrize(
+    "names", ["{'a', 'b', 'c', 'd'}", "[{'a': frozenset('abcd')}]", "__import__('torch').tensor([1.0, 2.0])"]
+)
+def test_a_set_and_a_tensor_give_one_digest_in_all_processes(tmp_path: Path, names: str) -> None:
+    if "torch" in names:
+        pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(f"NAMES = {names}\ndef score(path):\n    return len(NAMES)\n")
     code = "import script; from speciate.evolution.fingerprint import fingerprint; print(fingerprint(script.score)[0])"
     digests = {
         subprocess.run(
