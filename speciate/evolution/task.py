@@ -182,10 +182,12 @@ def _begun(client: Client, task: Task, name: str, spec: RunSpec, ids: Mapping[st
 def _is_of(task: Task, problem: Problem, seed: Mapping[str, float]) -> bool:
     """Return True if a task has a problem's inputs; where its seed program's scores are not known, names suffice."""
     from speciate.compat.inline import same_inputs
+    from speciate.compat.rewards import RATED
 
     scores = dict.fromkeys(problem.space.names, 1.0) | dict(seed)
     listed = "\n".join(f"{name} = {value!r}" for name, value in scores.items())
-    known = Evaluation(rewards=(0.0,), artifacts={"other metrics": listed})
+    rated = ", ".join(objective.name for objective in problem.space.selected)
+    known = Evaluation(rewards=(0.0,), artifacts={"other metrics": listed, RATED: rated})
     try:
         return same_inputs(problem, _problem_of(task, lambda _, seeds: [known] * len(seeds)).problem)
     except InvalidInputError:  # other goals

@@ -15,6 +15,7 @@ from speciate.compat.inline import inline_problem, same_inputs
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.evolution.task import Task, _is_of
 from speciate.problems.loader import known_problems, load_problem
 from speciate.problems.writing import problem_texts, write
 from tests.unit.compat.corpus import CORPUS, Entry
@@ -225,6 +226,19 @@ def test_a_slow_evaluator_is_tried_for_noise_less_often(
     assert converted.seed == {"score": pytest.approx(seed)}
     assert converted.problem.stochastic == (evaluations > 1)
     assert any("not tried" in note for note in converted.notes) == (evaluations == 1)
+
+
+@pytest.mark.parametrize("other", ["'size': 3", "'valid': True"])
+def test_a_feature_or_a_flag_makes_no_other_problem(inline: Inline, tmp_path: Path, other: str) -> None:
+    evaluator = f"def evaluate(path):\n    return {{'speed': 2.0, 'gain': 1.0, {other}}}\n"
+    config = "database: {feature_dimensions: [size]}\n"
+    files = {"initial_program.py": PROGRAM, "evaluator.py": evaluator, "config.yaml": config}
+    folder = made(tmp_path / "p", files)
+    begun = inline(folder)
+    assert [each.name for each in begun.problem.space.selected] == ["speed", "gain"]
+    assert _is_of(Task(program=folder), begun.problem, begun.seed)
+    assert _is_of(Task(program=folder), begun.problem, {})
+    assert not _is_of(Task(program=folder, problem={"maximize": ["gain"]}), begun.problem, begun.seed)
 
 
 def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
