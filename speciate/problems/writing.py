@@ -47,6 +47,8 @@ def problem_texts(problem: Problem) -> dict[str, str]:
     definition["objectives"] = [objective_json(each) for each in problem.objectives]
     if problem.requirements:
         definition["preload"] = list(problem.preload)
+    if "limits" in definition:  # one left out would follow from the others
+        definition["limits"]["cpu_s"] = problem.limits.cpu_s
     folder = _Folder()
     folder.data(definition)
     folder.programs(problem, definition)
@@ -170,5 +172,5 @@ def _quoted(text: str) -> str:
 
 
 def _text_block(text: str) -> str:
-    block = "\n".join(_quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")).replace('"""', '""\\"')
-    return '"""\n' + (f'{block[:-1]}\\"' if block.endswith('"') else block) + '"""'
+    block = "\n".join(_quoted(line)[1:-1] for line in text.split("\n"))
+    return '"""\n' + re.sub(r'\\"(?!(\\"){2}|\Z)', '"', block) + '"""'

@@ -36,6 +36,10 @@ CASES = [{"input": [None, {"a": [1.5, "\u2028"]}], "expected": None, "tolerance"
     "changes",
     [
         {},
+        {"description": 'Return\n"""one"""'},
+        {"description": 'Quotes: "" """"" \\"""\n""""'},
+        {"limits": {"wall_s": 10.0, "cpu_s": 2.0}},
+        {"limits": {"cores": 4, "cpu_s": 2.0}},
         {"seed_program": "x = 1\r\ny = 2"},
         {"kind": "data", "evaluator": "def score(text, context): ...\n", "seed_program": "\ufeffx"},
         {"seed_program": text_of({"candidate.py": "import a\n", "a.py": "x = 1\n"}), "many_files": True},
