@@ -31,7 +31,7 @@ class Feature(StrEnum):
     DEPTH = "depth"
     """Depth of the Python syntax tree in steps of three; bin 0 for other texts. About 1 ms for 3 kB."""
     RECORD = "record"
-    """The first objective of role ``record``, in even steps over its declared range; not available without one."""
+    """The first ``record`` that is not held out, in even steps over its declared range; not available without one."""
     SIGNATURE = "signature"
     """The reward vector, rounded to three digits and hashed to a bin: programs with equal behaviour compete, as in the
     clusters of FunSearch (Romera-Paredes et al. 2024, Nature 625, Methods).
@@ -94,7 +94,7 @@ def _depth(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa: 
 
 def _record(candidate: Individual, problem: Problem, bins: int) -> int | None:
     for value, objective in zip(candidate.vector, problem.objectives, strict=True):
-        if objective.role is ObjectiveRole.RECORD:
+        if objective.role is ObjectiveRole.RECORD and not objective.held_out:
             low, high = objective.range
             # Clip before converting to an integer: a recorded value may lie anywhere.
             return math.floor(bins * min(max((value - low) / (high - low), 0.0), 1.0))

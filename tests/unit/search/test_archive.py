@@ -144,10 +144,11 @@ def test_programs_fall_into_cells_by_shape(program: str, cell: str) -> None:
 
 def test_a_record_objective_is_a_feature() -> None:
     recorded = Objective(name="calls", role=ObjectiveRole.RECORD, range=(0.0, 100.0))
+    held_out = recorded.model_copy(update={"name": "held_out_calls"})
     plain = vector_problem(1)
-    problem = plain.model_copy(update={"objectives": (*plain.objectives, recorded)})
+    problem = plain.model_copy(update={"objectives": (*plain.objectives, held_out, recorded)})
     cells = [
-        feature_cell(evaluated(1, 0, "", (0.5, calls)), problem, (Feature.RECORD,), 4)
+        feature_cell(evaluated(1, 0, "", (0.5, 50.0, calls)), problem, (Feature.RECORD,), 4)
         for calls in (-1e300, 0.0, 26.0, 100.0, 1e300)
     ]
     assert cells == ["record:0", "record:0", "record:1", "record:3", "record:3"]
