@@ -165,7 +165,8 @@ def _numbers(
     for i in range(len(declared.entrant(row.entrant).policy_names)):
         positions[i] = health(answers, completions, i)
     own = [numbers[name] for name in RUN_NUMBERS]
-    return np.concatenate([own, numbers["best_by"], positions.ravel(), [numbers["score_margin"]]])
+    best_by = np.minimum(numbers["best_by"], numbers["score"])  # single noisy evaluations may have been lucky
+    return np.concatenate([own, best_by, positions.ravel(), [numbers["score_margin"]]])
 
 
 def versions_by_name(names: Iterable[str]) -> dict[str, list[str]]:

@@ -46,7 +46,7 @@ class Results:
     hypervolume: FloatArray
     """Share of the box that the final front dominates, see ``run_summary.quality``."""
     best_by: FloatArray
-    """Best score so far at ``run_summary.budgets``, shape (…, n_budgets)."""
+    """Best score so far, at most ``score``, at ``run_summary.budgets``, shape (…, n_budgets)."""
     by_policy: FloatArray
     """``POLICY_NUMBERS`` of the entrant's policies, shape (…, n_policies, len(POLICY_NUMBERS))."""
     score_margin: FloatArray

@@ -184,6 +184,8 @@ def test_scores_of_noisy_problems_are_those_after_the_end(fair: Lab, monkeypatch
         ("toy-b@2", "bad", 2),
         ("toy-b@2", "good", 2),
     ]
+    for law, standing in zip(report["score_laws"], report["standings"]["standings"], strict=True):
+        assert law["measured"][-1] <= standing["best_1"]["value"] + 1e-9, "a lucky evaluation of a run counts no more"
     good = [line for line in lines if (line["problem"], line["entrant"]) == ("toy-b@2", "good")]
     assert report["noisy"][1]["score"] == pytest.approx(np.mean([line["score"] for line in good]))
     margin = np.sqrt(np.sum([line["score_margin"] ** 2 for line in good])) / 2
