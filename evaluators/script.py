@@ -272,7 +272,8 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
                 note_text = sanitize(text[:space_left], space_left)
                 space_left -= len(note_text)
                 label = sanitize(label, 80)
-                notes[label] = f"{notes[label]}\n{note_text}" if label in notes else note_text
+                separator = ", " if label == UNMEASURED else "\n"
+                notes[label] = f"{notes[label]}{separator}{note_text}" if label in notes else note_text
             case _:
                 continue
     return notes

@@ -353,6 +353,9 @@ def test_a_record_without_a_number_loses_no_candidate_and_an_objective_does(sand
     kept = one(sandbox, make_problem("evaluator", evaluator=script, objectives=objectives))
     assert kept.rewards == (1.0, 3.0)
     assert kept.artifacts["not measured"] == "ms"
+    own = script.replace("    return", "    context.note('not measured', 'rank')\n    return")
+    both = one(sandbox, make_problem("evaluator", evaluator=own, objectives=objectives))
+    assert both.artifacts["not measured"] == "ms, rank"
     objectives[1]["role"] = "objective"
     lost = one(sandbox, make_problem("evaluator", evaluator=script, objectives=objectives))
     assert "reward 'ms' is dict: expected a finite number" in lost.failure.detail
