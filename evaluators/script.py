@@ -122,7 +122,8 @@ class Script:
             raise self._unloadable
         if self._session is None:
             self._load()
-        task = {"program": program, "seed": seed, "function": step.function}
+        knows = candidate is not None and candidate.knows_held_out
+        task = {"program": program, "seed": seed, "function": step.function, "knows_held_out": knows}
         began_ns = self.clock.start()
         session = self._running()
         if candidate is not None and (channel := candidate.acquire_channel(session.drain_beside)) is not None:

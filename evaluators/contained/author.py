@@ -2,10 +2,10 @@
 
 First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "files": {...}, "calls": bool,
 "held_out": bool}``, answered by ``{"ready": true}`` or by ``{"raised": text}``. Then, for each candidate and stage,
-``{"program": text, "seed": int, "function": name}``, answered by ``{"rewards": {...}}`` (null for a record that is not
-JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer, the script sends
-``{"progress": text}``, which has no answer, and calls into the candidate: over a direct channel if the task has one
-(``"direct": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the worker as
+``{"program": text, "seed": int, "function": name, "knows_held_out": bool}``, answered by ``{"rewards": {...}}`` (null
+for a record that is not JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer,
+the script sends ``{"progress": text}``, which has no answer, and calls into the candidate: over a direct channel if the
+task has one (``"direct": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the worker as
 ``{"call": name, "args": [...], "timeout_s": s, "held_out": bool}``, answered by ``{"value": v}`` or
 ``{"failure": {...}}``. The worker also answers with a failure what the channel reports instead of a value; with
 ``"close_direct": true`` in that answer, later calls go to the worker.
@@ -137,6 +137,7 @@ def serve(wire: Wire) -> None:
             direct = DirectChannel((fds[0], fds[1]), **task["direct"], max_bytes=wire.max_bytes)
         context = Context(wire, task["seed"], dict(first["files"]))
         candidate = Candidate(wire, task["program"], direct, held_out=first["held_out"])
+        candidate.knows_held_out = task["knows_held_out"]  # since an earlier stage
         seed_generators(task["seed"])
         function = names[task["function"]]
         argument = candidate if first["calls"] else task["program"]

@@ -99,3 +99,21 @@ def test_the_scripts_own_mistake_keeps_its_place(evaluate):
 def test_failures_of_shown_calls_are_told_in_full(evaluate):
     failure = evaluate("if x == SHOWN: raise ValueError('see here')").failure
     assert "see here" in failure.detail
+
+
+def test_a_later_stage_keeps_what_an_earlier_one_held_out(sandbox, make_problem):
+    script = f"""
+def evaluate_first(candidate, context):
+    candidate.call("solve", {SECRET}).unwrap()
+    return {{"score": 1.0, "held_out_score": 1.0}}
+
+def evaluate_second(candidate, context):
+    return {{"later": float(candidate.call("solve", {SHOWN}, held_out=False).value)}}
+"""
+    stages = [{"name": "first", "objectives": ["score", "held_out_score"]}, {"name": "second", "objectives": ["later"]}]
+    names = ("score", RECORD, {"name": "later", "range": [0, 1]})
+    problem = make_problem("evaluator", names=names, evaluator=script, stages=stages)
+    program = "SEEN = []\ndef solve(x):\n    SEEN.append(x)\n    return f'got {SEEN}'\n"
+    (evaluation,) = sandbox.evaluate(problem, [program], seeds=[0])
+    assert evaluation.artifacts["stopped"].endswith("ValueError")
+    assert str(SECRET) not in str(evaluation)
