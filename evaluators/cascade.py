@@ -13,10 +13,13 @@ StageRewards = tuple[float, ...]
 """Rewards of one stage, in the order of its objectives."""
 
 
-def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure]) -> Evaluation:
+def run_cascade(
+    problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure], program: str = ""
+) -> Evaluation:
     """Measure stage after stage until one fails, its rule rejects the candidate, or an external stage follows.
 
-    A failure after the first stage stops the cascade and is feedback. The caller adds the tier and the usage.
+    A failure after the first stage stops the cascade and is feedback, unless the evaluator fails on the seed program:
+    then it is broken. Other programs may have caused its exception. The caller adds the tier and the usage.
     """
     measured: dict[str, float] = {}
     for step in problem.cascade:
@@ -24,7 +27,8 @@ def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards
             break
         rewards = measure(step)
         if isinstance(rewards, Failure):
-            if not measured or rewards.reason in NOT_THE_PROGRAMS_FAULT:
+            broken = rewards.by_evaluator and program == problem.seed_program
+            if not measured or broken or rewards.reason in NOT_THE_PROGRAMS_FAULT:
                 return Evaluation(failure=rewards)
             why = f"stage {step.name!r}: {rewards.kind}: {rewards.detail or rewards.reason}"
             return Evaluation(problem.padded(measured), stopped_at=step.name, artifacts={STOPPED: why})

@@ -28,5 +28,6 @@ def _evaluate(batch: EvaluationBatch, script: Script, text: str, seed: int) -> E
     score = run_cascade(
         batch.problem,
         lambda step: script.measure(step, text, seed, lambda: script.receive(script.allow(limit_s)), findings),
+        text,
     )
     return findings.added_to(batch.problem, replace(score, tier=batch.sandbox.name, wall_s=time.monotonic() - started))

@@ -37,14 +37,14 @@ def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
         batch.sandbox.folders.own(files) as folder,
         ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter,
     ):
-        return _InProcessRun(batch, starter, seed).evaluation()
+        return _InProcessRun(batch, starter, program, seed).evaluation()
 
 
 class _InProcessRun:
     """One process with the script and one candidate."""
 
-    def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, seed: int) -> None:
-        self._batch, self._seed = batch, seed
+    def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
+        self._batch, self._program, self._seed = batch, program, seed
         self._findings = ScriptOutput()
         limits = batch.problem.limits
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
@@ -72,7 +72,7 @@ class _InProcessRun:
         self._session.post(first | {"seed": self._seed, "program": problem.main_file})
         match self._receive():
             case {"ready": True}:
-                return run_cascade(problem, self._measure)
+                return run_cascade(problem, self._measure, self._program)
             case {"raised": str(detail)}:
                 return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail)))
             case Failure() as failure:

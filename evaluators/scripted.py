@@ -51,7 +51,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
                 return redacted(measured, _HELD_OUT)  # the script leaves out the text of what it raised
             return measured
 
-        score = run_cascade(batch.problem, measure)
+        score = run_cascade(batch.problem, measure, program)
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in candidate.logs.items() if text}
     tier, memory_bytes = batch.home.name, candidate.memory_bytes

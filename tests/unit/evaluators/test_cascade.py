@@ -130,6 +130,25 @@ def test_a_later_stage_that_raises_keeps_the_earlier_rewards_and_says_why(sandbo
     assert "ZeroDivisionError" in evaluation.artifacts["stopped"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "full", "reason"),
+    [
+        ("evaluator", "nmupy", "evaluator_raised"),
+        ("evaluator", "os._exit(3)", "evaluator_exited"),
+        ("evaluator", "return {'large': float('nan')}", "invalid_rewards"),
+        ("data", "nmupy", "evaluator_raised"),
+        ("in_process", "nmupy", "evaluator_raised"),
+    ],
+)
+def test_an_evaluator_that_fails_in_a_later_stage_fails_on_the_seed_program(sandbox, staged, kind, full, reason):
+    script = f"import os\ndef quick(*_):\n    return {{'small': 1}}\ndef full(*_):\n    {full}\n"
+    stages = [{**stage, "function": stage["name"]} for stage in STAGES]
+    problem = staged(kind, evaluator=script, stages=stages, seed_program="x = 1\n")
+    seed, other = sandbox.evaluate(problem, [problem.seed_program, "x = 2\n"], seeds=[0, 0])
+    assert seed.failure.reason == reason
+    assert (other.rewards, other.stopped_at) == ((1.0, 10.0), "full")
+
+
 def test_a_stage_returns_its_own_rewards_and_no_others(sandbox, staged):
     problem = staged("evaluator", evaluator=SCRIPT.replace('{"small": ', '{"large": 1, "small": '))
     evaluation = evaluate(sandbox, problem, "def solve(x):\n    return 1\n")
