@@ -21,9 +21,10 @@ import numpy as np
 
 from speciate.domain.arrays import FloatArray, IntArray
 from speciate.domain.candidate import Failure, Individual
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
+from speciate.domain.reward import RewardSpace
 from speciate.domain.target import TargetSet
 from speciate.search.archive import best_per_cell
 from speciate.search.cells import is_clocked, trade_offs
@@ -106,11 +107,13 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, up: float, *, noisy:
     def means(values: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(rows, values) / counts)
 
-    x = _without_outliers(x, rows, counts)
+    x = _without_outliers(np.clip(x, -1e300, 1e300), rows, counts)  # sums stay finite
     within = x - means(x)[rows]
     freedom = len(x) - len(counts)
     if not noisy or freedom == 0 or not within.any():
         return means(x), np.zeros(len(counts))
+    scale = np.ldexp(1.0, np.frexp(np.abs(within).max())[1])  # squares stay finite and above 0; no digit is lost
+    within /= scale
     shared = np.unique(seeds[seeds >= 0])
     effects = (seeds[:, None] == shared).astype(np.float64)  # shape (N, K)
     shares = np.stack([means(effect) for effect in effects.T], axis=1)  # of each seed in the trials of every program
@@ -132,8 +135,8 @@ def _fitted(x: FloatArray, rows: IntArray, seeds: IntArray, up: float, *, noisy:
     mean, values, (_, alike) = up * means(x), up * x, np.unique(shares, axis=0, return_inverse=True)
     room = np.full(len(mean), np.inf)
     np.minimum.at(room, alike, values.max() - mean)
-    mean = np.maximum(mean + np.minimum(-up * (shares @ effect), room[alike]), values.min())
-    return up * mean, np.sqrt(variance / counts)
+    mean = np.maximum(mean + np.minimum(-up * scale * (shares @ effect), room[alike]), values.min())
+    return up * mean, scale * np.sqrt(variance / counts)
 
 
 def _without_outliers(x: FloatArray, rows: IntArray, counts: IntArray) -> FloatArray:
@@ -151,12 +154,8 @@ def bounded(problem: Problem, mean: Sequence[float], error: Sequence[float], sid
 
     Constraints and records have their means: a program on the limit of a constraint would never count as feasible.
     """
-    bounds = []
-    for objective, value, deviation in zip(problem.objectives, mean, error, strict=True):
-        up = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
-        moved = side * up * _DEVIATIONS * deviation if objective.role is ObjectiveRole.OBJECTIVE else 0.0
-        bounds.append(value + moved)
-    return tuple(bounds)
+    ups = [(1.0 if o.maximized else -1.0) if o.role is ObjectiveRole.OBJECTIVE else 0.0 for o in problem.objectives]
+    return tuple(value + side * up * _DEVIATIONS * e for value, up, e in zip(mean, ups, error, strict=True))
 
 
 def again(
@@ -175,17 +174,14 @@ def again(
     island = int(place * strategy.islands)
     for i in range(strategy.islands if undecided else 0):
         living = strategy.living(view.elites(i))
-        for number, bound, error, trials in zip(
-            living.numbers, living.rewards, living.errors, living.evaluations, strict=True
-        ):
+        elites = zip(living.numbers, living.rewards, living.errors, living.evaluations, strict=True)
+        for number, bound, error, trials in elites:
             met, sure = (view.problem.targets_met(bounded(view.problem, bound, error, side)) for side in (1.0, 0.0))
             if trials < SEED_TRIALS and met & ~sure & undecided:
                 return Selection(PolicyRole.REPEAT, i, (int(number),))
     table = strategy.living(view.elites(island))
-    if chance >= _SHARE or not table.errors.any():
-        return None
     numbers, rows = np.unique(table.numbers, return_index=True)
-    if len(numbers) == 1:
+    if chance >= _SHARE or not table.errors.any() or len(numbers) == 1:
         return None
     space = view.problem.space.widened(table.rewards)
     weights = np.array(view.problem.weight_vector or np.full(len(space.selected), 1 / len(space.selected)))
@@ -198,8 +194,11 @@ def again(
     deviations = np.sqrt(((errors / np.array(space.widths))[:, columns] ** 2 * weights**2).sum(axis=1))
     values, worst = space.normalise(np.array(means)) @ weights, space.normalise(bounds) @ weights
     gains = knowledge_gradient(values, deviations / np.sqrt(table.evaluations[rows] + 1))
-    seed = view.seed_rewards
-    begun = float(worst.min() if seed is None else (space.normalise([seed]) @ weights).item())
+    start = bounds[worst.argmin()] if view.seed_rewards is None else np.array(view.seed_rewards)
+    # Leaving an infeasible region is one large step, and tells nothing about steps inside.
+    if not space.violation(bounds).all():
+        space, start = RewardSpace(space.selected), start[columns]
+    begun = (space.normalise(start[None]) @ weights).item()
     latest = view.latest()
     # What was not noticed yet may be as large as the error of the leader.
     gained = max(float(worst.max()) - begun, 0.0) + float(deviations[worst.argmax()])
@@ -271,8 +270,13 @@ def revise(
     """
     counts = Counter(each.program for each in trials)
     known = estimates(problem, [each for each in trials if each.program in members or counts[each.program] > 1])
+    # An unlucky first trial may have stopped a program that others measured to the end.
+    last, worst = [problem.objectives.index(each) for each in problem.cascade[-1].objectives], problem.padded({})
+    whole = {each.program for each in trials if each.rewards and any(each.rewards[i] != worst[i] for i in last)}
     individuals = {
-        number: _bound(problem, member, known[number]) for number, member in members.items() if number in known
+        number: _bound(problem, replace(member, stopped_at=None) if number in whole else member, known[number])
+        for number, member in members.items()
+        if number in known
     }
     standing = [
         replace(each, rewards=individuals[each.number].vector, **_of(known[each.number]))
@@ -308,5 +312,5 @@ def _of(known: Estimate) -> dict[str, Any]:
 
 def _bound(problem: Problem, member: Individual, known: Estimate) -> Individual:
     bound = bounded(problem, known.mean, known.error)
-    met = 0 if member.stopped_at is not None else problem.targets_met(bound) & ~member.refuted
+    met = problem.targets_met(bound, stopped_at=member.stopped_at) & ~member.refuted
     return replace(member, rewards=bound, targets=met, **_of(known))

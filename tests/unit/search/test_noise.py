@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.candidate import Individual
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.search.noise import Trial, bounded, estimates
-from tests.support.population import vector_problem
+from speciate.domain.stage import Stage
+from speciate.domain.target import Target
+from speciate.search.noise import Trial, again, bounded, estimates, revise
+from speciate.search.strategies import build_strategy
+from speciate.search.strategy import Placement
+from tests.support.population import ListView, vector_problem
 
 
 def noisy_problem(dimensions: int = 1) -> Problem:
@@ -22,6 +29,24 @@ def seconds_problem() -> Problem:
 
 def trials_of(values: dict[int, list[float]]) -> list[Trial]:
     return [Trial(number, k, (x,)) for number, xs in values.items() for k, x in enumerate(xs)]
+
+
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**900])
+def test_rewards_of_any_size_are_estimated_alike(scale: float) -> None:
+    rng = np.random.default_rng(8)
+    values = {n: list(rng.normal(0.5, 0.1, size=4)) for n in range(1, 4)} | {4: [0.7]}
+    plain = estimates(noisy_problem(), trials_of(values))
+    scaled = estimates(noisy_problem(), trials_of({n: [scale * x for x in xs] for n, xs in values.items()}))
+    for number, known in plain.items():
+        assert scaled[number].mean == (scale * known.mean[0],)
+        assert scaled[number].error == (scale * known.error[0],)
+
+
+def test_estimates_beside_the_largest_and_the_smallest_spread_are_finite() -> None:
+    trials = [Trial(1, k, (1e-320 * k, (-1.0) ** k * sys.float_info.max)) for k in range(3)]
+    known = estimates(noisy_problem(2), [*trials, Trial(2, 0, (0.7, 0.7))])
+    assert np.isfinite([(each.mean, each.error) for each in known.values()]).all()
+    assert known[2].mean[0] == pytest.approx(0.7)
 
 
 def test_known_is_the_mean_with_its_standard_error() -> None:
@@ -134,3 +159,36 @@ def test_one_stalled_evaluation_moves_no_other_program() -> None:
     known = estimates(seconds_problem(), trials)
     assert [known[n].mean[0] for n in (1, 5, 6)] == pytest.approx([0.1, 0.055, 0.2], abs=2e-3)
     assert known[4].mean[0] == pytest.approx(49.5, abs=0.1)
+
+
+@pytest.mark.parametrize("violation", [0.0, 0.5])
+def test_elites_are_evaluated_again_whether_or_not_the_seed_program_is_feasible(violation: float) -> None:
+    limited = Objective(name="r1", role=ObjectiveRole.CONSTRAINT, direction=Direction.MINIMIZE, limit=0.0)
+    problem = noisy_problem(2)
+    view = ListView(problem.model_copy(update={"objectives": (problem.objectives[0], limited)}), batch=3)
+    held = [(10, "w0", 0.55), (20, "@slot0", 0.54), (30, "@slot1", 0.53)]
+    view.grant([Placement(n, 0, cell, reward, (reward, 0.0), (0.05, 0.0), 1) for n, cell, reward in held])
+    view.seed_rewards = (0.3, violation)
+    view.recent = [Individual(40, "", (0.5, 0.0))]
+    strategy = build_strategy("adaptive_evolution", {})
+    chosen = sum(again(strategy, view, np.random.default_rng(i)) is not None for i in range(200))
+    assert chosen == 84
+
+
+@pytest.mark.parametrize(("later", "met"), [((0.9, 0.9), {"small", "large"}), ((0.9, 0.0), {"small"})])
+def test_a_program_that_only_some_trials_stopped_can_meet_targets(later: tuple[float, float], met: set[str]) -> None:
+    problem = noisy_problem(2).model_copy(
+        update={
+            "stages": (
+                Stage(name="quick", objectives=("r0",), needs="r0 >= 0.5"),
+                Stage(name="full", objectives=("r1",)),
+            ),
+            "targets": (Target(name="small", rule="r0 >= 0.4"), Target(name="large", rule="r1 >= 0", unlock=True)),
+        }
+    )
+    trials = [Trial(1, 0, (0.49, 0.0)), *(Trial(1, k, later) for k in range(1, 10))]
+    member = Individual(1, "x = 1\n", (0.49, 0.0), stopped_at="full")
+    strategy = build_strategy("adaptive_evolution", {})
+    revision = revise(problem, strategy, lambda *_: ListView(problem), 1, [], {1: member}, trials, [1], [])
+    (known,) = revision.individuals
+    assert {each.name for i, each in enumerate(problem.targets) if known.targets >> i & 1} == met
