@@ -98,6 +98,11 @@ class ProgramBatch:
             candidates.append(candidate)
         return tuple(candidates)
 
+    def original(self, number: int) -> int | None:
+        """Return the earlier candidate of the run with the program of a candidate, or None."""
+        digests = _digests(self.proposals[number - self.first], self.shapes[number - self.first])
+        return next((self.repeated[digest].number for digest in digests if digest in self.repeated), None)
+
 
 def _failed(duplicates: Mapping[str, Candidate], digests: Sequence[str]) -> bool:
     return any(duplicates[digest].evaluation.rewards is None for digest in digests if digest in duplicates)
@@ -136,25 +141,25 @@ def _targets(context: RunContext, result: Evaluation) -> TargetSet:
 
 
 def evaluate_programs(
-    lease: Lease, context: RunContext, work: WorkStore, evaluator: EvaluatorClient, new: Mapping[int, Proposal]
+    lease: Lease, batch: ProgramBatch, work: WorkStore, evaluator: EvaluatorClient
 ) -> tuple[dict[int, Evaluation], dict[int, str]]:
-    """Return the results of programs by number, and for each result of another run its source, by number."""
+    """Return the results of a batch's programs by number, and for each result of another run its source, by number."""
+    context, new = batch.context, batch.new
     reusable = work.results(lease.run_id, [proposal.program_hash for proposal in new.values()], evaluator.tier)
     reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
-    programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
-    carried = work.carried(lease.run_id) if context.problem.carry is not None else None
-    seeds = [evaluation_seed(context, number, trial=new[number].trial) for number in programs]
-    name_evaluations(dict(zip(zip(programs.values(), seeds, strict=True), programs, strict=True)))
-    evaluations = evaluator.evaluate(
-        with_output(context.problem, carried),
-        list(programs.values()),
-        seeds=seeds,
-        timeout_s=work.seconds_left(lease.run_id),
-    )
-    if carried is not None:
-        evaluations = [replace(evaluation, carried_from=carried.number) for evaluation in evaluations]
-    results = dict(zip(programs, evaluations, strict=True))
-    results |= {number: result for number, (_, result) in reused.items()}
+    originals = {number: batch.original(number) for number in new if number not in reused}
+    starts = dict[int | None, CarriedOutput | None].fromkeys(originals.values())
+    if context.problem.carry is not None:  # all trials of a program start from the same output
+        starts = {original: work.carried(lease.run_id, original) for original in starts}
+    results = {number: result for number, (_, result) in reused.items()}
+    for carried in dict.fromkeys(starts.values()):
+        programs = {i: new[i].program for i, original in originals.items() if starts[original] == carried}
+        seeds = [evaluation_seed(context, number, trial=new[number].trial) for number in programs]
+        name_evaluations(dict(zip(zip(programs.values(), seeds, strict=True), programs, strict=True)))
+        problem, left_s = with_output(context.problem, carried), work.seconds_left(lease.run_id)
+        evaluations = evaluator.evaluate(problem, list(programs.values()), seeds=seeds, timeout_s=left_s)
+        source = None if carried is None else carried.number
+        results |= {i: replace(one, carried_from=source) for i, one in zip(programs, evaluations, strict=True)}
     return reject_out_of_scale(context.problem, results), {number: source for number, (source, _) in reused.items()}
 
 
@@ -211,9 +216,8 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     name_evaluations({(member.program, seed): number for seed in seeds})
     results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
-    mean, margin = (), ()
-    if len(rewards):
-        mean = tuple(rewards.mean(axis=0).tolist())
+    mean = tuple(rewards.mean(axis=0).tolist()) if len(rewards) else ()
+    margin = ()
     if len(rewards) > 1:
         from scipy.special import stdtrit  # imported here: every process loads this module, and few runs are noisy
 

@@ -105,7 +105,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
 
     # Evaluate the new programs. Repeated ones get the result of the first, near-duplicates are rejected. Where rewards
     # are noisy, each evaluation of a program adds to what is known of it, and the commit revises the archive.
-    results, sources = evaluate_programs(lease, context, work, evaluator, batch.new)
+    results, sources = evaluate_programs(lease, batch, work, evaluator)
     candidates = batch.candidates(results, sources)
 
     # Place the new programs with rewards in the archive.

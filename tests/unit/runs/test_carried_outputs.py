@@ -1,4 +1,4 @@
-"""A candidate receives the output of the best candidate so far, and so do its confirmations and replays."""
+"""A candidate receives the output of the best candidate so far, as do its confirmations, repetitions and replays."""
 
 from __future__ import annotations
 
@@ -70,6 +70,16 @@ def test_candidates_start_from_the_best_output_so_far() -> None:
     carried = store.carried(run.context.run_id, claimed)
     assert carried is not None
     assert evaluator.received.count((own.proposal.program, carried.output)) == 1 + CARRYING.confirmations
+
+
+def test_all_trials_of_a_program_start_from_the_same_output() -> None:
+    run, _, _ = search(CARRYING.model_copy(update={"stochastic": True}))
+    starts: dict[int, list[int | None]] = {}
+    for number, each in run.candidates.items():
+        starts.setdefault(each.duplicate_of or number, []).append(each.evaluation.carried_from)
+    assert max(map(len, starts.values())) > 3
+    assert len({*(source for sources in starts.values() for source in sources)}) > 2
+    assert all(len({*sources}) == 1 for sources in starts.values())
 
 
 def test_a_replay_has_the_start_of_the_first_evaluation() -> None:
