@@ -249,9 +249,6 @@ def _evaluation(context: RunContext, record: ProposalRecord, stores: Stores) -> 
     left = stores.engines.evaluations_left(context)
     if record.candidate_id is None:  # its run ended before it was evaluated
         raise BudgetSpentError(f"run {context.run_id} ended before it evaluated candidate {record.number}.")
-    rewards = stores.queries.candidate(record.candidate_id).rewards
-    score = (
-        0.0 if rewards is None else score_of(context.problem, [rewards[name] for name in context.problem.space.names])
-    )
+    score = 0.0 if record.rewards is None else score_of(context.problem, record.rewards)
     shared = {"number", "rewards", "failure", "failure_detail", "feedback", "duplicate_of"}
     return EngineEvaluation(**record.model_dump(include=shared), score=score, evaluations_left=left)

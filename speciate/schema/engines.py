@@ -52,7 +52,7 @@ class EngineSession(Record):
     seed_program: str
     """Program to begin with; empty if there is none."""
     objectives: dict[str, dict[str, float]]
-    """Worse end ``low`` and better end ``high`` of each objective; of a constraint its ``limit``."""
+    """Worse end ``low`` and better end ``high`` of each objective that is not secret; of a constraint its ``limit``."""
 
 
 class EngineLease(Record):
@@ -85,7 +85,7 @@ class EngineEvaluation(Record):
     """True if it is not evaluated yet: send the same request again."""
     score: float = 0.0
     """Declared weighted sum of the normalized objectives, or their mean, not bounded above, higher is better; a tenth
-    of it if a constraint is violated, 0 for a failure."""
+    of it if a constraint is violated, 0 for a failure. Secret objectives do not count."""
     rewards: dict[str, float] | None = None
     """Rewards by objective, in the author's units; None if the program failed."""
     failure: FailureKind | None = None

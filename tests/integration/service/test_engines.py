@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
+from speciate.domain.problem import Problem
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body, declare, fair, play
-from tests.support.runs import toy_policy
+from tests.support.runs import toy_policy, toy_problem
 
 __all__ = ["fair"]
 
@@ -94,6 +95,29 @@ def test_an_engine_asks_the_model_evaluates_and_ends_with_its_budget(lab: Lab) -
     record = run_of(lab, run)
     assert (record["state"], record["spent"]["evaluations"]) == ("completed", 3)
     refused(lab.api.post(f"/v1/engine-sessions/{id_}/completions", {"messages": CHAT}), 409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "constraint", "scores"),
+    [(True, False, [0.25, 0.25]), (True, True, [0.5, 0.5]), (False, False, [0.7, 0.3]), (False, True, [0.5, 0.05])],
+)
+def test_an_engine_learns_hidden_rewards_from_no_score(
+    lab: Lab, *, hidden: bool, constraint: bool, scores: list[float]
+) -> None:
+    toy = toy_problem().model_dump(exclude={"evaluator", "kind", "slug"})
+    cases = [{"input": [i], "expected": 1, "reward": o["name"]} for i, o in enumerate(toy["objectives"])]
+    cases[1]["hidden"] = hidden
+    if constraint:
+        toy["objectives"][1].update(role="constraint", limit=5.0)
+        toy["weights"] = {"x": 1.0}
+    lab.stores.catalog.add_problem(Problem.model_validate(toy | {"slug": "cases", "kind": "cases", "cases": cases}))
+    started(lab, problem="cases")
+    session = acquire(lab)
+    assert session is not None
+    assert ("y" in session["objectives"]) is not hidden
+    answers = [evaluate(lab, session["id"], f"x = 5\ny = {y}\n").json() for y in (1, 9)]
+    assert [answer["score"] for answer in answers] == pytest.approx(scores)
+    assert all(("y" in answer["rewards"]) is not hidden for answer in answers)
 
 
 def test_a_budget_of_tokens_holds_back_requests(lab: Lab) -> None:
