@@ -12,6 +12,7 @@ from service.dashboard.figures.population import Population
 from service.dashboard.live import LivePart, LiveViews
 from service.lru import LruCache
 from service.principal import PrincipalDep
+from speciate.domain.arrays import np
 from speciate.domain.problem import Problem
 from speciate.messaging.active import active_evaluations
 from speciate.messaging.client_library import redis
@@ -20,6 +21,7 @@ from speciate.messaging.replays import ReplayQueue
 from speciate.schema.declarations import TournamentRecord
 from speciate.schema.runs import ActiveEvaluation, WorkerProcess
 from speciate.storage.candidates.arrays import ArrayReader
+from speciate.storage.candidates.queries import CandidateQueries
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 
@@ -30,8 +32,8 @@ _MAX_REPORTS: Final = 8
 class PopulationCache:
     """Candidates of the runs viewed last; only those added since the last call are read."""
 
-    def __init__(self, reader: ArrayReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: ArrayReader, queries: CandidateQueries) -> None:
+        self._reader, self._queries = reader, queries
         self._cache: LruCache[UUID, Population] = LruCache(_MAX_RUNS)
 
     def of(self, run_id: UUID, problem: Problem) -> Population:
@@ -48,6 +50,10 @@ class PopulationCache:
         if cached is not None and cached.columns is columns and cached.refuted == refuted:
             return cached
         known = () if cached is None else (cached.front, len(cached.columns))
+        if problem.is_noisy:
+            rows = {number: row for row, number in enumerate(columns.number.tolist())}
+            front = [rows[each.number] for each in self._queries.front(run_id) if each.number in rows]
+            known = (np.array(front, dtype=np.int64), len(columns))
         population = Population(problem, columns, f"/runs/{run_id}", refuted, *known)
         # Another thread may have read further in the meantime.
         self._cache.put(run_id, population, keep=lambda other: other.columns.last > columns.last)
@@ -68,7 +74,7 @@ class DashboardContext:
     @classmethod
     def from_stores(cls, stores: Stores) -> Self:
         replays = ReplayQueue(stores.redis, stores.celery)
-        return cls(stores, PopulationCache(ArrayReader(stores.engine)), replays)
+        return cls(stores, PopulationCache(ArrayReader(stores.engine), stores.queries), replays)
 
     def within(self, project: UUID) -> Self:
         return replace(self, stores=self.stores.within(project), project=project)

@@ -40,7 +40,7 @@ class Population:
     columns: CandidateArrays
     run_url: str
     refuted: tuple[tuple[int, str], ...] = ()  # claims: number of the candidate and name of the target
-    known_front: IntArray | None = None  # that of the first ``known`` candidates
+    known_front: IntArray | None = None  # that of the first ``known`` candidates; of noisy rewards best first
     known: int = 0
 
     @property
@@ -81,6 +81,8 @@ class Population:
     @cached_property
     def ranked_front(self) -> list[int]:
         """Rows of the front, best candidate first, as in the API."""
+        if self.problem.is_noisy and self.known_front is not None:
+            return list(self.known_front.tolist())
         columns, rows = self.columns, self.front.tolist()
         merits = self.problem.ranking.merits(columns.rewards[rows].tolist(), self.targets[rows].tolist())
         ranks = dict(zip(rows, zip(merits, (-columns.number[rows]).tolist(), strict=True), strict=True))

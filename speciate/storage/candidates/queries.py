@@ -8,7 +8,9 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.arrays import np
 from speciate.domain.candidate import UNMEASURED, Proposal
+from speciate.domain.reward import large_front
 from speciate.runs.payloads import read_proposals
 from speciate.schema.base import Page
 from speciate.schema.candidates import ArchiveCell, CandidateDetail, CandidateRecord, RolloutAnswer
@@ -96,13 +98,20 @@ class CandidateQueries(Store):
         return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
 
     def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
-        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any."""
+        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.
+
+        With noisy rewards it is the front of the archive's bounds, and the best candidate (ADR 64).
+        """
         scoring = self._scoring(run_id)
-        arrays = ArrayReader(self._engine).arrays(run_id, len(scoring.space.objectives))
-        numbers = arrays.number[arrays.front(scoring.space)].tolist()
-        rows = self._rows(SQL.ranked, {"run_id": run_id, "numbers": numbers})
-        rows = sorted(rows, key=lambda row: (scoring.ranking.merit(row.rewards, row.met), -row.number), reverse=True)
-        return tuple(scoring.ranked(row) for row in rows[:limit])
+        space, merit = scoring.space, scoring.ranking.merit
+        if bounds := {row.number: row.rewards for row in self._rows(SQL.bounds, {"run_id": run_id})}:
+            numbers = np.array([*bounds])[large_front(space.normalise([*bounds.values()]))].tolist()
+        else:
+            arrays = ArrayReader(self._engine).arrays(run_id, len(space.objectives))
+            numbers = arrays.number[arrays.front(space)].tolist()
+        rows = self._rows(SQL.ranked, {"run_id": run_id, "numbers": numbers, "noisy": bool(bounds)})
+        ranks = {r.number: (r.best, merit(bounds.get(r.number, r.rewards), r.met), -r.number) for r in rows}
+        return tuple(scoring.ranked(r) for r in sorted(rows, key=lambda r: ranks[r.number], reverse=True)[:limit])
 
     def programs(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
         """Return the programs of candidates by number; those that retention deleted are empty."""

@@ -38,9 +38,13 @@ WITH RECURSIVE lineage (step, number, waiting) AS (
 SELECT {record}, {unmeasured}, {advice} FROM candidates WHERE run_id = :run_id AND number IN (SELECT number FROM lineage)
 ORDER BY number DESC
 
--- ranked: What ranks candidates, by number.
-SELECT id, number, rewards, scalar, targets & ~refuted AS met FROM candidates
-WHERE run_id = :run_id AND number = ANY(:numbers)
+-- bounds: What is known of the programs in the archive of a run with noisy rewards; no rows without noise.
+SELECT DISTINCT ON (number) number, rewards FROM elites WHERE run_id = :run_id AND error IS NOT NULL ORDER BY number
+
+-- ranked: What ranks candidates, by number, and which one is the best of the run, whose number :noisy adds.
+SELECT c.id, c.number, c.rewards, c.scalar, c.targets & ~c.refuted AS met, p.best_number IS NOT DISTINCT FROM c.number AS best
+FROM run_progress p JOIN candidates c ON c.run_id = p.run_id
+WHERE p.run_id = :run_id AND c.number = ANY(CAST(:numbers AS bigint[]) || CASE WHEN :noisy THEN p.best_number END)
 
 -- programs: Programs by number.
 SELECT number, program FROM candidates WHERE run_id = :run_id AND number = ANY(:numbers)

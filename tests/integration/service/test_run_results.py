@@ -290,6 +290,29 @@ def test_charts_show_the_noisy_rewards_that_are_known_now(lab: Lab) -> None:
     assert stale == 0
 
 
+def test_the_front_of_a_noisy_run_consists_of_what_is_known_not_of_lucky_evaluations(lab: Lab) -> None:
+    noisy = toy_problem().model_copy(update={"slug": "noisy", "stochastic": True, "weights": None})
+    lab.stores.catalog.add_problem(noisy)
+    lab.stores.catalog.add_policy(scripted([f"```python\nx = 5.{i}\ny = 5\n```" for i in range(60)], slug="many"))
+    run = lab.start(60, problem="noisy", policy="many")
+    lab.work(evaluator=NoisyToy(2.0))
+    front = [each["number"] for each in lab.api.get(f"/v1/runs/{run}/front").json()["items"]]
+    bounds = {cell.elite.number: cell.elite.rewards for cell in lab.stores.queries.archive(run)}
+    assert front[0] == lab.api.get(f"/v1/runs/{run}").json()["best"]["number"]
+    better = [
+        (a, b)
+        for a in front[1:]
+        for b in bounds
+        if bounds[b]["x"] > bounds[a]["x"] and bounds[b]["y"] < bounds[a]["y"]
+    ]
+    assert not better
+    population = DashboardContext.from_stores(lab.stores).populations.of(run, noisy)
+    assert population.columns.number[population.ranked_front].tolist() == front
+    assert sorted(population.columns.number[population.front].tolist()) == sorted(front)
+    again = lab.start(20, problem="noisy", policy="many", seed_from=[{"run": str(run)}])
+    assert [seed.origin for seed in lab.stores.work.context(again).seeds] == [f"{run}/{number}" for number in front]
+
+
 def test_forged_cursor_is_rejected(lab: Lab) -> None:
     refused(lab.api.get("/v1/unlocks", params={"cursor": "WyJ4IiwxLCJ5Il0"}), 422, "invalid-input")
     for target in ("\x00", "\ud800"):

@@ -35,7 +35,7 @@ def test_columns_are_read_incrementally() -> None:
         def refuted(self, run_id: object) -> tuple[tuple[int, str], ...]:
             return ()
 
-    cache, problem = PopulationCache(Store()), antenna()  # type: ignore[arg-type]
+    cache, problem = PopulationCache(Store(), NotImplemented), antenna()  # type: ignore[arg-type]
     run_id = uuid4()
     sizes = [len(cache.of(run_id, problem).columns) for _ in range(4)]
     assert (sizes, asked) == ([10, 20, 30, 30], [0, 10, 20, 30])
