@@ -150,7 +150,7 @@ def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
     yield gauge("speciate_budget_left", "Remaining budget of running runs.", "resource", gauges.left)
     yield CounterMetricFamily("speciate_unlocks", "Confirmed unlocks.", value=gauges.unlocks)
     yield GaugeMetricFamily("speciate_runs_stalled", "Running runs without a recent commit.", value=gauges.stalled)
-    yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs in which most work fails.", value=gauges.alarmed)
+    yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs with an alarm.", value=gauges.alarmed)
     yield from _of_work(gauges)
     if gauges.reconciler_age_s is not None:
         text = "Seconds since the last pass of the reconciler."

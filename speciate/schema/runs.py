@@ -169,7 +169,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     since_improvement: int = 0
     """Evaluations since the archive last improved. A large number suggests a plateau."""
     alarm: str | None
-    """Message while more than half of the latest candidates fail, or None."""
+    """Message while most of the latest candidates fail or repeat others, or a policy is unavailable; else None."""
     diagnosis: Diagnosis | None = None
     """Why the service paused the run, or None."""
     learning: LearningRecord | None = None

@@ -176,7 +176,7 @@ def _runs(samples: Samples) -> Finding:
     stalled = samples.get(("speciate_runs_stalled", ()), 0)
     alarmed = samples.get(("speciate_runs_alarmed", ()), 0)
     if stalled or alarmed:
-        detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm because most candidates fail"
+        detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm: candidates fail or a policy is unavailable"
         remedy = "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`."
         return judged("runs", detail, remedy)
     return judged("runs", "none stalled, no alarms")
