@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field, JsonValue
@@ -96,6 +96,14 @@ class RunSetup(Record):
     proposers: tuple[str, ...] = ()
     """Other external policies that proposed candidates, as ``slug@version``."""
     created_at: datetime
+
+    def policies_of(self, role: Literal["propose", "mutate"]) -> str:
+        """Return the names of the policies of a role as ``slug@version``, joined; empty without a mutator."""
+        first = f"{self.policy}@{self.policy_version}"
+        if role == "mutate":
+            first = f"{self.mutator}@{self.mutator_version}" if self.mutator else ""
+        members = [f"{each.policy}@{each.policy_version}" for each in self.ensembles if each.role == role]
+        return first and " + ".join(members or [first])
 
 
 class RankedCandidate(Record):

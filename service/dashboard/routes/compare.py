@@ -20,6 +20,7 @@ from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.schema.runs import RunRecord
+from speciate.schema.unlocks import pair_name
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
 
@@ -72,11 +73,11 @@ class RunComparison:
         common = set.intersection(*({*view.run.tags} for view in self.views))
         groups: dict[str, list[Population]] = {}
         for view in self.views:
-            run = view.run
+            run, policies = view.run, view.run.policies_of("propose")
             names = {
                 "tag": [tag for tag in run.tags if tag not in common],
                 "seed": [f"seed {run.spec.seed}"],
-                "policy": [f"{run.policy}@{run.policy_version}"],
+                "policy": [" + ".join((pair_name(policies, run.policies_of("mutate") or None), *run.proposers))],
                 "strategy": [run.spec.searched_by],
             }.get(self.group)
             for name in names or [_label(run)]:
@@ -122,7 +123,10 @@ def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = N
         "settings": [
             {
                 "problem": f"{run.problem}@{run.problem_version}",
-                "policy": f"{run.policy}@{run.policy_version}",
+                "policy": run.policies_of("propose"),
+                "mutator": run.policies_of("mutate"),
+                "weights": {f"{each.role.value} {each.policy}": each.weight for each in run.ensembles},
+                "proposers": ", ".join(run.proposers),
                 **run.spec.model_dump(mode="json"),
             }
             for run in (view.run for view in views)

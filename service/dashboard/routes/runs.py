@@ -156,9 +156,8 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
     spec = record.spec.model_dump(mode="json", exclude_none=True)
     return {
         "problem": f"{record.problem}@{record.problem_version}",
-        "policy": _ensemble(record, PolicyRole.PROPOSE) or f"{record.policy}@{record.policy_version}",
-        "mutator": _ensemble(record, PolicyRole.MUTATE)
-        or (f"{record.mutator}@{record.mutator_version}" if record.mutator else ""),
+        "policy": _ensemble(record, PolicyRole.PROPOSE) or record.policies_of("propose"),
+        "mutator": _ensemble(record, PolicyRole.MUTATE) or record.policies_of("mutate"),
         # Tags are shared with other runs; name and note belong to one run.
         "tags": " ".join(record.tags),
         "budget.evaluations": "",

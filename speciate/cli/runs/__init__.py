@@ -262,7 +262,7 @@ def export(
 
 
 def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, RunRecord]]:
-    run = getattr(service.runs, change.value)(service.runs.get(name).id)
+    run = getattr(service.runs, change.value)(name)
     return [(run.id, run.record)]
 
 
@@ -285,7 +285,7 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         run.id,
         marked(run.outcome, run),
         f"{run.problem}@{run.problem_version}",
-        _proposers(run),
+        run.policies_of("propose"),
         run.spec.searched_by,
         output.format_spent(run.spent.evaluations, run.spec.budget.evaluations),
         f"{run.spent.tokens:,}",
@@ -316,8 +316,8 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         ("state", output.format_state(run.outcome, run.cause)),
         ("waits for", run.engine_command),
         ("problem", f"{run.problem}@{run.problem_version}"),
-        ("policy", _proposers(run)),
-        ("mutator", run.mutator and (_members(run, "mutate") or f"{run.mutator}@{run.mutator_version}")),
+        ("policy", run.policies_of("propose")),
+        ("mutator", run.policies_of("mutate")),
         ("proposers", ", ".join(run.proposers)),
         ("strategy", run.spec.searched_by),
         ("options", written_options(run.spec)),
@@ -342,14 +342,6 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
 
 def _labels(run: RunRecord) -> tuple[str, str]:
     return run.name, " ".join(run.tags)
-
-
-def _proposers(run: RunRecord) -> str:
-    return _members(run, "propose") or f"{run.policy}@{run.policy_version}"
-
-
-def _members(run: RunRecord, role: str) -> str:
-    return " + ".join(f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == role)
 
 
 def _print_state(run: RunRecord) -> None:

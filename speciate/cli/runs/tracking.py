@@ -213,8 +213,8 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
     config = {
         "run": str(run.id),
         "problem": f"{record.problem}@{record.problem_version}",
-        "policy": f"{record.policy}@{record.policy_version}",
-        "mutator": record.mutator and f"{record.mutator}@{record.mutator_version}",
+        "policy": record.policies_of("propose"),
+        "mutator": record.policies_of("mutate") or None,
         "url": run.url,
         **record.spec.stored_json(),
     }

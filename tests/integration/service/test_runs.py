@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -13,7 +14,7 @@ from service.api import runs
 from service.api.runs import store_if_match
 from service.dashboard.routes.compare import MAX_RUNS
 from speciate.storage.runs.store import PostgresRunStore
-from tests.integration.service.conftest import Lab, refused
+from tests.integration.service.conftest import Lab, refused, scripted
 
 pytestmark = pytest.mark.servers
 
@@ -197,6 +198,21 @@ def test_list_filters(lab: Lab) -> None:
     assert [item["id"] for item in everything] == [str(second), str(first)]
     refused(lab.api.get("/v1/runs", params={"problem": "no"}), 404, "not-found")
     refused(lab.api.get("/v1/runs", params={"state": "asleep"}), 422, "invalid-input")
+
+
+def test_runs_of_several_policies_are_compared_apart_from_those_of_the_first_one(lab: Lab) -> None:
+    lab.stores.catalog.add_policy(scripted(["```python\nx = 3\ny = 3\n```"], slug="other"))
+    several = [{"policy": {"scripted": weight, "other": 1}} for weight in (1, 2)]
+    runs = [lab.start(2, **changes) for changes in ({}, {"mutator": "other"}, *several)]
+    lab.work()
+    params = {"run": [*map(str, runs)], "group": "policy"}
+    names = {row.split(",")[0] for row in lab.api.get("/compare/curves.csv", params=params).text.splitlines()[1:]}
+    assert names == {"scripted@1", "scripted@1 with other@1", "scripted@1 + other@1"}
+    rows = lab.api.get("/compare", params=params).text.partition("Different settings")[2].split("<tr>")
+    settings = {row.split("</th>")[0].rpartition(">")[2]: re.findall(r"<td[^>]*>([^<]*)", row) for row in rows}
+    assert settings["policy"] == ["scripted@1", "scripted@1", *["scripted@1 + other@1"] * 2]
+    assert settings["mutator"][1] == "other@1"
+    assert settings["weights"][3] == "propose scripted 2, propose other 1, mutate scripted 2, mutate other 1"
 
 
 def test_comparison_counts_omitted_runs(lab: Lab) -> None:
