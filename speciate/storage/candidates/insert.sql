@@ -23,8 +23,10 @@ FROM results x
   JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number
 WHERE x.evaluator_digest = :digest AND x.tier = :tier AND x.program_hash = ANY(:hashes) AND c.program <> ''
 
--- keep_results: Offer results to other runs, unless another candidate with the program does. The order avoids deadlocks.
-INSERT INTO results (evaluator_digest, tier, program_hash, run_id, number)
-SELECT :digest, tier, program_hash, :run_id, number
-FROM jsonb_populate_recordset(CAST(NULL AS results), cast(:rows AS jsonb)) ORDER BY program_hash
-ON CONFLICT DO NOTHING
+-- keep_results: Offer results to other runs, unless a candidate with the program does whose run is not deleted.
+-- The order avoids deadlocks. Rows are in conflict only if they were measured at the same time, or are of a deleted run.
+INSERT INTO results AS x (evaluator_digest, tier, program_hash, run_id, number)
+SELECT DISTINCT ON (program_hash, tier) :digest, tier, program_hash, CAST(:run_id AS uuid), number
+FROM jsonb_populate_recordset(CAST(NULL AS results), cast(:rows AS jsonb)) ORDER BY program_hash, tier, number
+ON CONFLICT (evaluator_digest, tier, program_hash) DO UPDATE SET run_id = excluded.run_id, number = excluded.number
+  WHERE EXISTS (SELECT FROM runs r WHERE r.id = x.run_id AND r.deleted_at IS NOT NULL)

@@ -158,6 +158,18 @@ def test_reused_results_are_deleted_with_their_run(lab: Lab) -> None:
     assert lab.api.get(f"/v1/runs/{second}").json()["reused"] == 0
 
 
+def test_results_of_a_deleted_run_make_room_for_those_of_later_runs(lab: Lab) -> None:
+    reused = []
+    for deleted in (True, False, False):
+        run = lab.start(40, reuse_results=True)
+        lab.work()
+        reused.append(lab.api.get(f"/v1/runs/{run}").json()["reused"])
+        if deleted:
+            assert lab.api.http.delete(f"/v1/runs/{run}").status_code == 200
+    assert reused[:2] == [0, 0]
+    assert reused[2] > 0
+
+
 def test_front_and_archive(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start(40)}"
     lab.work()
@@ -300,10 +312,7 @@ def test_the_front_of_a_noisy_run_consists_of_what_is_known_not_of_lucky_evaluat
     bounds = {cell.elite.number: cell.elite.rewards for cell in lab.stores.queries.archive(run)}
     assert front[0] == lab.api.get(f"/v1/runs/{run}").json()["best"]["number"]
     better = [
-        (a, b)
-        for a in front[1:]
-        for b in bounds
-        if bounds[b]["x"] > bounds[a]["x"] and bounds[b]["y"] < bounds[a]["y"]
+        (a, b) for a in front[1:] for b in bounds if bounds[b]["x"] > bounds[a]["x"] and bounds[b]["y"] < bounds[a]["y"]
     ]
     assert not better
     population = DashboardContext.from_stores(lab.stores).populations.of(run, noisy)
