@@ -18,7 +18,7 @@ from speciate.cli.visibility import Listed, add_visibility_commands, filter_valu
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
 from speciate.domain.policy import ARGUMENTS, Policy
 from speciate.domain.values import SLUG, merged
-from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.domain.visibility import Visibility
 from speciate.policies import KINDS
 from speciate.policies.providers import PROVIDERS, environment_key, preset_fields, provider_named
 from speciate.settings import load_settings
@@ -26,7 +26,6 @@ from speciate.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from speciate.client import Client
     from speciate.schema.policies import PolicyVersion
 
 app = command_group()
@@ -349,8 +348,4 @@ def _require_probe(policy: Policy, where: str) -> None:
         )
 
 
-def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, PolicyVersion]]:
-    return [(version.name, version) for version in getattr(service.policies, change.value)(name)]
-
-
-add_visibility_commands(app, "policies", "policy versions, or all versions of a name", "qwen@2", _change_visibility)
+add_visibility_commands(app, "policies", "policy versions, or all versions of a name", "qwen@2", "{0.name}")

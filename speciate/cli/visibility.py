@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,13 +12,10 @@ from speciate.cli.common import Yes, client, command, confirm
 from speciate.domain.visibility import Hideable, Visibility, VisibilityChange, visibility_of
 
 if TYPE_CHECKING:
-    from speciate.client import Client
     from speciate.schema.base import HideableRecord
 
 Listed = Annotated[Visibility, typer.Option("--visibility", help="List visible, archived or deleted ones, or all.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Ids, or names as `show` accepts them.")]
-Change = Callable[["Client", str, VisibilityChange], Iterable[tuple[object, Any]]]
-"""Changes the visibility of objects by name; returns their names and records."""
 
 _HELP: Final = {
     VisibilityChange.ARCHIVE: "Archive {}. Lists hide them and new work cannot use them; records still count them.",
@@ -42,14 +39,14 @@ def hidden_fields(record: HideableRecord) -> tuple[tuple[str, str], ...]:
     return (("archived", output.format_time(record.archived_at)), ("deleted", output.format_time(record.deleted_at)))
 
 
-def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, change: Change) -> None:
-    """Add ``archive``, ``delete`` and ``restore`` to the app of a noun."""
+def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, name: str) -> None:
+    """Add ``archive``, ``delete`` and ``restore`` to the app of a noun; ``name`` is a format string for a record."""
 
     def perform(names: Iterable[str], verb: VisibilityChange) -> None:
-        service = client()
-        for requested_name in names:
-            for name, record in change(service, requested_name, verb):
-                output.print_result(record, f"{name} is {visibility_of(record).value}.")
+        change = getattr(getattr(client(), noun), verb.value)
+        for changed in map(change, names):
+            for record in changed if isinstance(changed, tuple) else (changed.record,):
+                output.print_result(record, f"{name.format(record)} is {visibility_of(record).value}.")
 
     def archive(names: Names) -> None:
         perform(names, VisibilityChange.ARCHIVE)

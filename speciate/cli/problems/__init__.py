@@ -17,12 +17,12 @@ from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.suggestions import did_you_mean
-from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.domain.visibility import Visibility
 from speciate.problems.template import SCHEMA, TemplateKind, write_template
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.schema.problems import ProblemSummary, ProblemVersion
+    from speciate.schema.problems import ProblemVersion
 
 app = command_group()
 
@@ -333,8 +333,6 @@ def _list_bundled() -> None:
     output.print_table(("problem", "title", "unlock rule"), rows, empty="No problem is bundled.")
 
 
-def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, ProblemSummary]]:
-    return [(f"{version.slug}@{version.version}", version) for version in getattr(service.problems, change.value)(name)]
-
-
-add_visibility_commands(app, "problems", "problem versions, or all versions of a name", "sorting@2", _change_visibility)
+add_visibility_commands(
+    app, "problems", "problem versions, or all versions of a name", "sorting@2", "{0.slug}@{0.version}"
+)

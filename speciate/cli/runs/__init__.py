@@ -17,12 +17,11 @@ from speciate.cli.runs.replay import replay_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import ConflictError, InvalidInputError
-from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.domain.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from speciate.client import Client
     from speciate.schema.base import Record
     from speciate.schema.runs import RunRecord
 
@@ -261,12 +260,7 @@ def export(
     output.print_line(f"{output.pluralize(count, kind)} in {out}")
 
 
-def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, RunRecord]]:
-    run = getattr(service.runs, change.value)(name)
-    return [(run.id, run.record)]
-
-
-add_visibility_commands(app, "runs", "runs that have ended", "RUN", _change_visibility)
+add_visibility_commands(app, "runs", "runs that have ended", "RUN", "{0.id}")
 
 
 def _write(path: Path, records: Iterator[Record], expected: int) -> int:

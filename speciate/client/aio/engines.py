@@ -31,7 +31,7 @@ class AsyncEnginesClient(AsyncResourceClient):
         Args:
             engines: Names of the engines that this machine can start; all by default.
             tournament: Limit to a tournament, by id or name.
-            run: Limit to a run.
+            run: Limit to a run, by id.
             versions: Versions of the engines by name, for the record.
             wait_s: Seconds to wait for a run, at most 30.
             lease_s: Seconds until the lease lapses without ``renew``.

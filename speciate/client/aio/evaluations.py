@@ -30,7 +30,7 @@ class AsyncEvaluationsClient(AsyncResourceClient):
 
         Args:
             problem: Limit to a problem version, by id or name.
-            run: Limit to a run.
+            run: Limit to a run, by id.
             capabilities: What this machine offers; candidates of problems that need more are left out.
             count: Maximum number, at most 256.
             wait_s: Seconds to wait for the first one, at most 30.

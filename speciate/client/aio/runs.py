@@ -24,7 +24,7 @@ from speciate.client.arguments import (
 from speciate.client.calls import change_visibility, get, get_list, get_page, path_segment, post
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
-from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.domain.visibility import Visibility, VisibilityChange, visibility_of
 from speciate.schema.estimates import RunEstimate
 from speciate.schema.runs import RunOrder, RunRecord
 
@@ -89,29 +89,28 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         """Return a run.
 
         Args:
-            run: Its id; at least 6 of the id's first or last characters; its name; the name of its answer's directory,
-                such as ``my-problem-7eda984a``; or a problem, for the latest run on it.
+            run: Its id; at least 6 of the id's first or last characters; its name (a visible run's first); the name of
+                its answer's directory, such as ``my-problem-7eda984a``; or a problem, for the latest run on it.
 
         Raises:
             NotFoundError: No run matches.
             InvalidInputError: Several runs match; the message lists them.
         """
-        name = str(run)
+        return AsyncRunHandle(self._transport, await self._find(str(run)))
+
+    async def _find(self, name: str, *, hidden: bool = False) -> RunRecord:
         segment = path_segment(name, "run")
         if run_names.is_whole_id(name):
             with suppress(NotFoundError):
-                record = await self._transport.send(get(f"/v1/runs/{segment}", RunRecord))
-                return AsyncRunHandle(self._transport, record)
-        return AsyncRunHandle(self._transport, await self._find(name))
-
-    async def _find(self, name: str) -> RunRecord:
+                return await self._transport.send(get(f"/v1/runs/{segment}", RunRecord))
         if run_names.may_hold_id(name):
             runs = [run.record async for run in self.list(visibility=Visibility.ALL)]
             if matches := [run for run in runs if run_names.has_id(run, name)]:
                 return run_names.only_one(name, matches)
         named = [run.record async for run in self.list(name=name, visibility=Visibility.ALL)]
         if matches := [run for run in named if run.name.lower() == name.lower()]:
-            return run_names.only_one(name, matches)
+            likely = [run for run in matches if (visibility_of(run) is Visibility.VISIBLE) is not hidden]
+            return run_names.only_one(name, likely or matches)
         latest = []
         async for run in self.list():
             if run_names.is_on(run.record, name):
@@ -154,7 +153,8 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             yield AsyncRunHandle(self._transport, record)
 
     async def _change(self, name: str | UUID, change: VisibilityChange) -> AsyncRunHandle:
-        call = change_visibility(f"/v1/runs/{path_segment(name, 'run')}", change, RunRecord)
+        run = await self._find(str(name), hidden=change is VisibilityChange.RESTORE)
+        call = change_visibility(f"/v1/runs/{run.id}", change, RunRecord)
         return AsyncRunHandle(self._transport, await self._transport.send(call))
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from speciate.client import Client
 from speciate.domain.access import Scope
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.ports.runs import NewRun
 from speciate.schema.policies import RunPolicies
@@ -444,6 +444,22 @@ def test_client_archives_deletes_and_restores(lab: Lab) -> None:
             client.policies.delete("scripted")
         with pytest.raises(NotFoundError):
             client.runs.delete(UUID(int=7))
+
+
+def test_a_name_means_the_visible_run_with_it_and_to_restore_the_hidden_one(lab: Lab) -> None:
+    first, second = ended(lab, name="baseline"), ended(lab, name="baseline")
+    with Client(str(lab.api.http.base_url)) as client:
+        with pytest.raises(InvalidInputError, match="matches 2 runs"):
+            client.runs.archive("baseline")
+        assert client.runs.archive(second).id == second
+        assert client.runs.get("baseline").id == client.runs.delete("Baseline").id == first
+        with pytest.raises(InvalidInputError, match="matches 2 runs"):
+            client.runs.restore("baseline")
+        assert client.runs.restore(str(second)[-8:]).id == second
+        assert client.runs.get("baseline").id == second
+        assert client.runs.restore("baseline").record.deleted_at is None
+        with pytest.raises(InvalidInputError, match="expected a name or an id"):
+            client.runs.delete("")
 
 
 def test_other_projects_objects_are_absent(lab: Lab) -> None:
