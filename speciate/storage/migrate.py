@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     from alembic.config import Config
 
-FIRST_REVISION: Final = "0207"
+FIRST_REVISION: Final = "0210"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
 NEWEST_REVISION: Final = "0210"

@@ -38,7 +38,7 @@ def engine(database_url: str) -> sa.Engine:
 
 def _downgrade(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        command.downgrade(migrate.alembic_config(connection), "base")
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         connection.commit()
 
 

@@ -1,6 +1,6 @@
 """initial schema
 
-Revision ID: 0207
+Revision ID: 0210
 Revises:
 """
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql as pg
 
-revision = "0207"
+revision = "0210"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -339,7 +339,7 @@ def upgrade() -> None:
         sa.Column("policy_id", _UUID, sa.ForeignKey("policies.id"), nullable=False),
         *_required(sa.Text, "role prompt_digest completion finish_reason"),
         sa.Column("latency_s", sa.Double, nullable=False),
-        sa.Column("mean_logprob", sa.Double),
+        *_optional(sa.Double, "mean_logprob cost"),
         sa.Column("logprobs", pg.ARRAY(sa.REAL)),
         sa.Column("token_ids", pg.ARRAY(sa.Integer)),
         sa.Column("reasoning_tokens", sa.Integer, nullable=False, server_default="0"),
@@ -371,13 +371,13 @@ def upgrade() -> None:
         sa.Column("state", sa.Text, nullable=False),
         *_optional(sa.Text, "reason stopping alarm"),
         *_optional(sa.BigInteger, "budget_evaluations budget_tokens best_number granted"),
-        sa.Column("budget_seconds", sa.Double),
+        *_optional(sa.Double, "budget_seconds dearest"),
         *_required(sa.Double, "seconds cost", "0"),
         *_optional(_TIME, "running_since started_at finished_at pruned_at"),
         *_required(sa.BigInteger, "evaluations tokens reserved_evaluations reserved_tokens numbers batches", "0"),
         *_required(sa.BigInteger, "evaluated failed duplicates improvements rollouts best_targets claimed", "0"),
         *_required(sa.BigInteger, "confirmed reused improved_at events revision estimated_tokens polished", "0"),
-        sa.Column("live", sa.Integer, nullable=False, server_default="0"),
+        *_required(sa.Integer, "live lanes", "0"),
         *_required(pg.JSONB, "failures reasons recent arms advice streaks diagnosis learning trials final", "{}"),
         sa.Column("best", _FLOATS, nullable=False, server_default="{}"),
         sa.CheckConstraint("evaluations + reserved_evaluations <= granted", name="evaluations_granted"),
@@ -462,7 +462,7 @@ def upgrade() -> None:
         sa.Column("lease_until", _TIME, nullable=False),
         sa.Column("reserved_tokens", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("processor_s", sa.Double, nullable=False, server_default="0"),
-        sa.Column("refused", pg.JSONB, nullable=False, server_default="{}"),
+        *_required(pg.JSONB, "requests refused", "{}"),
         sa.Column("reason", sa.Text, nullable=False, server_default=""),
         sa.Column("created_at", _TIME, nullable=False, server_default=sa.func.clock_timestamp()),
     )
@@ -477,16 +477,3 @@ def upgrade() -> None:
         "CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit"
         " FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only()"
     )
-
-
-def downgrade() -> None:
-    op.execute("DROP TRIGGER audit_is_append_only ON audit")
-    op.execute("DROP FUNCTION audit_is_append_only()")
-    tables = (
-        "engine_sessions proposal_answers asks external_evaluations work tournament_runs run_progress run_seeds "
-        "run_policies rollouts results events elites claims candidates campaign_runs advice webhook_deliveries "
-        "tournament_amendments sessions runs problem_set_members campaign_slices webhooks tournaments tokens problems "
-        "problem_sets policies campaigns reconciler prompts projects policy_keys idempotency_keys audit"
-    )
-    for table in tables.split():
-        op.drop_table(table)
