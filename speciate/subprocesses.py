@@ -36,27 +36,20 @@ class CommandLimits:
     """Bounds of a command."""
 
     timeout_s: float
-    output_bytes: int
-    """Most bytes on standard output, and on standard error."""
-    folder_bytes: int = 0
-    """Most bytes of the files in the folder."""
-    stop_s: float = 0.0
-    """Seconds between SIGTERM and SIGKILL if it must be ended."""
+    output_bytes: int  # most bytes on standard output, and on standard error
+    folder_bytes: int = 0  # most bytes of the files in the folder
+    stop_s: float = 0.0  # seconds between SIGTERM and SIGKILL if it must be ended
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """Result of a command."""
 
-    status: int | None
-    """Exit status, negative for a signal; None if the command was ended for a limit."""
-    exceeded: str
-    """What it did wrong then, such as ``ran for more than 60 s``."""
+    status: int | None  # exit status, negative for a signal; None if the command was ended for a limit
+    exceeded: str  # what it did wrong then, such as ``ran for more than 60 s``
     output: str
-    errors: str
-    """End of standard error."""
-    processor_s: float
-    """Of its process and of those that this one waited for."""
+    errors: str  # end of standard error
+    processor_s: float  # of its process and of those that this one waited for
 
 
 def run_command(

@@ -28,24 +28,17 @@ class EngineRunner:
     """Runs engines on runs that wait for them, until it is stopped or none waits."""
 
     client: Client
-    engines: Mapping[str, Engine]
-    """Those that this machine can start, by name."""
-    folder: Path
-    """Folder of the runs' folders."""
+    engines: Mapping[str, Engine]  # those that this machine can start, by name
+    folder: Path  # folder of the runs' folders
     tournament: str | None = None
     run: str | None = None
-    slots: int = 1
-    """Engines at the same time."""
-    limit_s: float = 14_400.0
-    """Longest duration of one attempt."""
-    idle_s: float | None = None
-    """Seconds without a run after which it ends; None for no end."""
+    slots: int = 1  # engines at the same time
+    limit_s: float = 14_400.0  # longest duration of one attempt
+    idle_s: float | None = None  # seconds without a run after which it ends; None for no end
     lease_s: float = 60.0
-    report: Report = lambda *_: None
-    """Receives what became of each session."""
+    report: Report = lambda *_: None  # receives what became of each session
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
-    _sound: set[str] = field(default_factory=set, init=False)
-    """Engines that have sent a request."""
+    _sound: set[str] = field(default_factory=set, init=False)  # engines that have sent a request
 
     def run_until_idle(self) -> None:
         """Run engines.

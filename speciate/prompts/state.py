@@ -35,28 +35,20 @@ class Attempt:
 
     child: Individual
     parent: Individual | None
-    completion: str = ""
-    """The answer that it was read from, or what its author said of it."""
-    before: Individual | None = None
-    """The best program before it."""
+    completion: str = ""  # the answer that it was read from, or what its author said of it
+    before: Individual | None = None  # the best program before it
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
     """A run's state when a prompt is built."""
 
-    best: Individual | None = None
-    """The best feasible program by the run's own ranking."""
-    seed: Individual | None = None
-    """The first seed program."""
-    left: int | None = None
-    """Evaluations left besides those in flight; None without a limit."""
-    attempts: tuple[Attempt, ...] = ()
-    """The latest candidates, newest first."""
-    causes: tuple[str, ...] = ()
-    """Causes of recent failures (``frequent_causes``), most frequent first."""
-    confirmed: Mapping[str, int] = field(default_factory=dict)
-    """The candidates that confirmed a target, by its name."""
+    best: Individual | None = None  # the best feasible program by the run's own ranking
+    seed: Individual | None = None  # the first seed program
+    left: int | None = None  # evaluations left besides those in flight; None without a limit
+    attempts: tuple[Attempt, ...] = ()  # the latest candidates, newest first
+    causes: tuple[str, ...] = ()  # causes of recent failures (``frequent_causes``), most frequent first
+    confirmed: Mapping[str, int] = field(default_factory=dict)  # the candidates that confirmed a target, by its name
 
 
 UNKNOWN: Final = SearchState()

@@ -43,30 +43,18 @@ _LAYOUT: Final = [
 class CandidateArrays:
     """The n candidates of a run, in the order in which they were recorded."""
 
-    number: IntArray
-    """Run-wide numbers, shape (n,)."""
-    evaluations: IntArray
-    """Evaluations spent up to and including each, shape (n,), strictly increasing."""
-    tokens: IntArray
-    """Tokens spent until then, shape (n,)."""
-    seconds: FloatArray
-    """Running seconds spent until then, shape (n,)."""
-    at: FloatArray
-    """Time of recording in seconds since the epoch, shape (n,)."""
-    island: IntArray
-    """Island of origin, shape (n,)."""
-    parent: IntArray
-    """Number of the first parent, 0 for none, shape (n,)."""
-    rewards: FloatArray
-    """Raw rewards in declared order, NaN for failed candidates, shape (n, d)."""
-    failure: tuple[str, ...]
-    """n strings, ``kind: reason`` or empty."""
-    duplicate: NDArray[np.bool_]
-    """True for duplicates of earlier programs, shape (n,)."""
-    seed: NDArray[np.bool_]
-    """True for seed programs, shape (n,)."""
-    targets: IntArray
-    """Bit mask of the targets met, with refuted ones, shape (n,)."""
+    number: IntArray  # run-wide numbers, shape (n,)
+    evaluations: IntArray  # evaluations spent up to and including each, shape (n,), strictly increasing
+    tokens: IntArray  # tokens spent until then, shape (n,)
+    seconds: FloatArray  # running seconds spent until then, shape (n,)
+    at: FloatArray  # time of recording in seconds since the epoch, shape (n,)
+    island: IntArray  # island of origin, shape (n,)
+    parent: IntArray  # number of the first parent, 0 for none, shape (n,)
+    rewards: FloatArray  # raw rewards in declared order, NaN for failed candidates, shape (n, d)
+    failure: tuple[str, ...]  # n strings, ``kind: reason`` or empty
+    duplicate: NDArray[np.bool_]  # true for duplicates of earlier programs, shape (n,)
+    seed: NDArray[np.bool_]  # true for seed programs, shape (n,)
+    targets: IntArray  # bit mask of the targets met, with refuted ones, shape (n,)
 
     def __len__(self) -> int:
         return len(self.number)

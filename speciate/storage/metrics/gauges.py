@@ -17,35 +17,25 @@ class WorkGauge:
     """Work units of running runs, by kind and state."""
 
     kind: str
-    state: str
-    """``ready``, ``leased``, or ``parked`` until external evaluations arrive."""
+    state: str  # ``ready``, ``leased``, or ``parked`` until external evaluations arrive
     units: int
-    oldest_s: float
-    """Age of the oldest in seconds."""
-    overdue: int
-    """Number of units whose lease has expired."""
+    oldest_s: float  # age of the oldest in seconds
+    overdue: int  # number of units whose lease has expired
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
     """The installation at one moment."""
 
-    runs: dict[str, int]
-    """Runs by state."""
-    candidates: dict[str, int]
-    """Candidates by outcome: ``ok`` or the kind of failure."""
-    spent: dict[str, float]
-    """Evaluations, tokens and running seconds of all runs."""
-    left: dict[str, float]
-    """Remaining budgets of running runs."""
+    runs: dict[str, int]  # runs by state
+    candidates: dict[str, int]  # candidates by outcome: ``ok`` or the kind of failure
+    spent: dict[str, float]  # evaluations, tokens and running seconds of all runs
+    left: dict[str, float]  # remaining budgets of running runs
     unlocks: int
     work: tuple[WorkGauge, ...]
-    stalled: int
-    """Running runs without a commit for long."""
-    alarmed: int
-    """Running runs most of whose latest candidates failed."""
-    reconciler_age_s: float | None
-    """Seconds since the last pass of the reconciler; None before the first."""
+    stalled: int  # running runs without a commit for long
+    alarmed: int  # running runs with an alarm
+    reconciler_age_s: float | None  # seconds since the last pass of the reconciler; None before the first
 
 
 def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:

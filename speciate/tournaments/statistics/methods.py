@@ -28,23 +28,16 @@ _ROUNDING: Final = 1e-12
 class MethodTest:
     """Comparison of two methods, each with several training runs."""
 
-    rates_a: tuple[float, ...]
-    """Mean over problems of each training run of A; if paired, B's in the same order."""
+    rates_a: tuple[float, ...]  # mean over problems of each training run of A; if paired, B's in the same order
     rates_b: tuple[float, ...]
-    difference: float
-    """Mean of ``rates_a`` − mean of ``rates_b``; positive if A is better."""
-    low: float | None
-    """Lower end of the t interval of the difference; None with one run or without any variation."""
+    difference: float  # mean of ``rates_a`` − mean of ``rates_b``; positive if A is better
+    low: float | None  # lower end of the t interval of the difference; None with one run or without any variation
     high: float | None
-    p_value: float
-    """Two-sided, of the permutation test."""
-    smallest_p: float
-    """Smallest p that so many training runs can reach, whatever their results."""
+    p_value: float  # two-sided, of the permutation test
+    smallest_p: float  # smallest p that so many training runs can reach, whatever their results
     paired: bool
-    exact: bool
-    """True if every permutation was enumerated, False if a random sample was drawn."""
-    wins: int
-    """Training seeds on which A is better; if unpaired, pairs of a run of A and a run of B."""
+    exact: bool  # true if every permutation was enumerated, False if a random sample was drawn
+    wins: int  # training seeds on which A is better; if unpaired, pairs of a run of A and a run of B
     ties: int
     losses: int
 
