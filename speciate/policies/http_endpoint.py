@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import httpx
 
-from speciate.domain.errors import PolicyUnavailableError, UnavailableError
+from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
@@ -209,10 +209,7 @@ class HttpEndpoint:
         if (key_id := self._policy.api_key_id) is not None:
             if self._context.key_of is None:
                 raise self.unavailable("the service stores its key", remedy="Only the service's workers can use it.")
-            try:
-                return self._context.key_of(key_id)
-            except UnavailableError as error:
-                raise self.unavailable(str(error)) from None
+            return self._context.key_of(key_id)
         if (variable := self._policy.api_key_env) is None:
             return None
         key = (secret_of(variable) or "").strip()

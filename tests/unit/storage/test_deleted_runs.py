@@ -10,6 +10,7 @@ _QUERY = re.compile(r"\b(?:FROM|JOIN) runs\b")
 _REASONS = {
     "candidates/population.sql": "reads one run",
     "candidates/queries.sql": "reads one run",
+    "fragments.sql": "looks at a run that is running",
     "access/quotas.sql": "what was spent was spent",
     "runs/context.sql": "reads one run",
     "runs/queries.sql": "reads one run",
