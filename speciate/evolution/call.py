@@ -29,7 +29,7 @@ _INSTEAD: Final = {
 }
 
 Evaluator = Path | str | Callable[[Any], Any]
-Names = str | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def evolve(
@@ -193,7 +193,8 @@ def _check_types(**places: object) -> None:
 
 
 def _listed(names: Names, argument: str) -> tuple[str, ...]:
-    listed = (names,) if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    several = () if names is None else names
+    listed = (several,) if isinstance(several, str) or not isinstance(several, Iterable) else tuple(several)
     if wrong := [each for each in listed if not isinstance(each, str)]:
         raise InvalidInputError(f"{argument} is {wrong[0]!r:.60}.", remedy="Pass a text, or a list of texts.")
     return listed

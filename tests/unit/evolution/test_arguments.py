@@ -32,7 +32,7 @@ def score(path: str) -> float:
         ({"evaluator": None}, "the evaluator is missing"),
         ({"model": 3}, "model is 3"),
         ({"maximize": ("a", 3)}, "maximize is 3"),
-        ({"strategy": "adaptive"}, "Did you mean 'adaptive_evolution'?"),
+        ({"model": None, "maximize": None, "strategy": "adaptive"}, "Did you mean 'adaptive_evolution'?"),
         ({"strategy_options": {"popultion": 3}}, "popultion"),
         ({"model": "gpt-5-mini"}, "Did you mean openai/gpt-5-mini?"),
     ],
