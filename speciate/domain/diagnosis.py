@@ -26,8 +26,14 @@ OUTAGE: Final = "outage"
 """Alarms of a run that goes on: most candidates fail or repeat others; a policy is unavailable."""
 
 
+def outage_message(policy: str, reason: str) -> str:
+    """Return the message of an alarm about an unavailable policy; errors of policies begin with its name."""
+    reason = reason.removeprefix(f"policy {policy!r}").lstrip(": ")
+    return f"policy {policy!r} is unavailable, and others answer for it: {reason}"
+
+
 def alarm_name(message: str | None) -> str | None:
-    """Return what the alarm of a run is about, None if there is none."""
+    """Return what the alarm of a run is about by its message; None if there is none."""
     return message and (OUTAGE if message.startswith("policy ") else FAILURES)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from speciate.domain.charge import Charge
+from speciate.domain.diagnosis import outage_message
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.interruption import interrupted
@@ -102,8 +103,7 @@ def sample(
                 lost += error.spent
                 plans |= others
                 reasons.append(str(error))
-                reason = reasons[-1].removeprefix(f"policy {policy.slug!r}").lstrip(": ")
-                outages[policy.digest] = f"policy {policy.slug!r} is unavailable, and others answer for it: {reason}"
+                outages[policy.digest] = outage_message(policy.slug, reasons[-1])
                 _log.warning(outages[policy.digest])
                 continue
             plans |= requests
