@@ -12,13 +12,18 @@ _WRITABLE_BY_OTHERS = 0o022
 
 def make_temporary_folder(kind: str) -> Path:
     """Make a folder of this process; remove those of the same kind whose process has ended."""
+    remove_left_folders(kind)
+    return Path(tempfile.mkdtemp(prefix=f"speciate-{kind}-{os.getpid()}-"))
+
+
+def remove_left_folders(kind: str) -> None:
+    """Remove the folders of this kind whose process was killed."""
     prefix = f"speciate-{kind}-"
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         pid = path.name.removeprefix(prefix).partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
                 shutil.rmtree(path)
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 
 @contextlib.contextmanager

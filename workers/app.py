@@ -58,6 +58,7 @@ def _configure_telemetry(**_: object) -> None:
 
 
 @signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
 def _clean(**_: object) -> None:
     remove_files()
 

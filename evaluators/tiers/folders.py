@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from evaluators.local_folders import make_temporary_folder
+from evaluators.local_folders import make_temporary_folder, remove_left_folders
 from speciate.domain.data_files import bytes_of
 from speciate.domain.values import digest_of
 
 DATA = "data"
+_KIND = "files"
 
 
 class ProblemFolders:
@@ -29,7 +30,7 @@ class ProblemFolders:
     def root(self) -> Path:
         with self._lock:
             if self._root is None:
-                self._root = make_temporary_folder("files")
+                self._root = make_temporary_folder(_KIND)
                 self._root.chmod(0o711)
             return self._root
 
@@ -63,6 +64,7 @@ class ProblemFolders:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
+        remove_left_folders(_KIND)  # of processes of the same pool that were killed
 
 
 def _fill(folder: Path, files: dict[str, str]) -> None:

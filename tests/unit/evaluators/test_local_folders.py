@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.local_folders import make_temporary_folder, temporary_folder
+from evaluators.tiers.folders import ProblemFolders
 
 
 def test_folders_of_killed_processes_are_removed_and_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,6 +26,19 @@ def test_folders_of_killed_processes_are_removed_and_no_others(monkeypatch: pyte
         assert str(os.getpid()) in ours.name
         assert {*tmp_path.iterdir()} == {foreign, other, ours, second}
     assert {*tmp_path.iterdir()} == {foreign, other}
+
+
+def test_the_last_process_of_a_pool_removes_the_files_of_killed_ones_without_files_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import os; from evaluators.tiers.folders import ProblemFolders\n"
+        "print(ProblemFolders().shared({'maze.json': '{}'})); os.kill(os.getpid(), 9)"
+    )
+    assert Path(_printed(program, tmp_path), "data", "maze.json").exists()
+    ProblemFolders().leave()
+    assert not [*tmp_path.iterdir()]
 
 
 def _printed(program: str, folder: Path) -> str:
