@@ -39,15 +39,6 @@ RESULTS_BEGIN: Final = "<!-- results: begin -->"
 RESULTS_END: Final = "<!-- results: end -->"
 """A report's generated part stands between these lines; the rest is written by hand and kept."""
 
-_PAPER: Final = """
-| best@30 on the training scalar (paper, one run each) | GRPO | Max-at-K | Multi-RLVR | VPO | diversity GRPO → VPO |
-|---|---|---|---|---|---|
-| maze, Qwen3-4B | 0.432 | 0.577 | 0.436 | 0.593 | 0.003 → 1.01 |
-| MuSiQue, Qwen3-1.7B | 0.728 | 0.802 | 0.633 | 0.832 | 0.054 → 0.59 |
-| EUREQA, Qwen3-8B | 0.236 | 0.237 | 0.267 | 0.279 | 0.119 → 0.51 |
-| ToolRL, Qwen3-1.7B | 0.925 | 0.954 | 0.905 | 0.952 | 0.044 → 1.30 |
-"""
-
 
 @dataclass(frozen=True)
 class TaskResults:
@@ -107,7 +98,7 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], se
         picture.parent.mkdir(parents=True, exist_ok=True)
         draw(result, picture)
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
-    parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results, report)]
+    parts.append(_made_with(results, report))
     replace_results(report, parts)
 
 
