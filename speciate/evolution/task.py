@@ -20,6 +20,7 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.local.engine import local_client
 from speciate.local.sandbox import LocalSandbox
 from speciate.policies.inline import agent_policy, register
+from speciate.runs.checks import check_spending
 from speciate.search.strategies import strategy_of
 from speciate.settings import Settings
 
@@ -152,7 +153,9 @@ def _registered(client: Client, task: Task, spec: RunSpec) -> dict[str, float]:
     named = {task.policies: 1.0} if isinstance(task.policies, str) else task.policies or {}
     sampling = _set({**task.sampling, "budget": spec.budget.tokens})
     weights = {**register(client.policies, task.models, task.agents, **sampling), **named} or {MUTATOR: 1.0}
-    return {str(client.policies.get(name).id): weight for name, weight in weights.items()}
+    versions = {name: client.policies.get(name) for name in weights}
+    check_spending([*versions.values()], spec.budget)
+    return {str(versions[name].id): weight for name, weight in weights.items()}
 
 
 def _begun(client: Client, task: Task, name: str, spec: RunSpec, ids: Mapping[str, float]) -> Evolution | None:

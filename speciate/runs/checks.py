@@ -34,9 +34,7 @@ def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> 
         _check_tokens(policies, "keep_tokens" if spec.learning is None else "learning")
     if spec.learning is not None:
         _check_learning(policies, spec, spec.learning)
-    if spec.budget.dollars is not None:
-        _check_prices(policies)
-    _check_end(policies, spec.budget)
+    check_spending(_versions(policies), spec.budget)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies))
     for version in _versions(policies):
@@ -148,27 +146,22 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         )
 
 
-def _check_prices(policies: RunPolicies) -> None:
-    """Reject a budget of dollars for models and agents without a price."""
-    for version in _versions(policies):
+def check_spending(versions: Sequence[PolicyVersion], budget: Budget) -> None:
+    """Reject a budget of dollars for models and agents without a price, and one that a policy never spends.
+
+    Any policy may be the only one that is asked from some point on. An external policy spends nothing by itself: its
+    run waits for proposals, and ends when it is cancelled.
+    """
+    for version in versions:
         policy = version.definition
-        if policy.asks_model and policy.price is None:
+        if budget.dollars is not None and policy.asks_model and policy.price is None:
             raise InvalidInputError(
                 f"budget.dollars: policy {version.name} has no price.",
                 remedy=f"Run `{policy.command_with('--price', 'input=1', 'output=2')}` with its dollars per million"
                 f" tokens, and pass --policy {policy.slug} in place of --model.",
             )
-
-
-def _check_end(policies: RunPolicies, budget: Budget) -> None:
-    """Reject a budget that a policy never spends: any one of them may be the only one that is asked from some point on.
-
-    An external policy spends nothing by itself: its run waits for proposals, and ends when it is cancelled.
-    """
-    if budget.evaluations is not None or budget.seconds is not None:
-        return
-    for version in (each for each in _versions(policies) if not each.definition.is_external):
-        policy = version.definition
+        if budget.evaluations is not None or budget.seconds is not None or policy.is_external:
+            continue
         writes = budget.tokens is not None and policy.asks_model
         costs = budget.dollars is not None and policy.price is not None and policy.price.dearest > 0
         if not writes and not costs:
