@@ -134,7 +134,9 @@ def record_proposals(
     progress.reserved_evaluations -= evaluations - len(proposals)
     if proposals:
         learns = context.spec.learning is not None
-        more = {"groups": groups_of(batch.rollouts), "step": batch.step} if learns else None
+        # A completion whose last answers find no budget would look worse than it is: no group holds it.
+        cut = next((p.rollout for p in batch.proposals[evaluations:] if p.rollout is not None), None)
+        more = {"groups": groups_of(batch.rollouts[:cut]), "step": batch.step} if learns else None
         add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
     # The first bill opens lanes.
     continue_lanes(change, context, *(() if proposals else (lease.lane,)), *open_lanes(progress, context))

@@ -82,11 +82,12 @@ class Session:
     client: Varied = field(default_factory=Varied)
     policies: list[str] = field(default_factory=list)
     problem: Problem = field(default_factory=toy_problem)
+    base: Policy = BASE
 
     def __post_init__(self) -> None:
         self.run = UUID(int=1)
         self.store, self.signals = MemoryWorkStore(ticking_clock()), LocalQueue()
-        self.store.add(RunContext(self.run, self.problem, BASE, UUID(int=2), self.spec, proposer_version=3))
+        self.store.add(RunContext(self.run, self.problem, self.base, UUID(int=2), self.spec, proposer_version=3))
         self.signals.committed(self.store.start(self.run))
 
     def go(self) -> LearningState:
@@ -160,6 +161,32 @@ def test_flat_groups_teach_nothing() -> None:
     state = session.go()
     assert (state.flat, state.seen, state.step) == (20, 20, 0)
     assert not session.learner.tasks
+
+
+def test_a_group_without_a_completion_beyond_kappa_is_dropped() -> None:
+    spec = toy_spec(1 + 32 + 10, batch=32, samples_per_prompt=32, lanes=1, learning={"groups": 1, "kappa": 16})
+    session = Session(spec)
+    state = session.go()
+    assert [len(group.rollouts) for task in session.learner.tasks for group in task.groups] == [32]
+    assert (state.seen, state.dropped) == (2, 1)
+
+
+def test_a_completion_whose_answers_are_cut_by_the_budget_is_left_out() -> None:
+    class Sets(Varied):
+        def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
+            def answer(request: SampleRequest, i: int) -> Completion:
+                x = (request.seed % 97 * 8 + i) / 1000
+                blocks = "\n---\n".join(f"```python\nx = {x + s / 10000}\ny = 5\n```" for s in range(3))
+                return Completion(blocks, 2, logprobs=(-0.5, -1.0), token_ids=(1, i + 2))
+
+            return [SampleResult(tuple(answer(r, i) for i in range(r.n)), 3) for r in requests]
+
+    spec = toy_spec(1 + 32, batch=48, samples_per_prompt=48, lanes=1, learning={"groups": 1, "estimator": "multi_rlvr"})
+    session = Session(spec, client=Sets(), base=BASE.model_copy(update={"answers_per_rollout": 3}))
+    session.go()
+    ((group,),) = [task.groups for task in session.learner.tasks]
+    assert len(group.rollouts) == 10, "two answers of the eleventh are evaluated"
+    assert all(any(row) for rollout in group.rollouts for row in rollout.rewards)
 
 
 def test_rounding_errors_are_flat_and_small_rewards_are_not() -> None:
