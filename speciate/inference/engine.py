@@ -252,6 +252,9 @@ class Engine:
 
     def _admit(self) -> None:
         """Start waiting sequences, in the order of their requests, while rows and memory suffice."""
+        if self._waiting and not self._rows.live:
+            # In rows as long as those of earlier requests only few sequences might run at once.
+            self._rows = SequenceTable(self.checkpoint.config)
         joining: list[_RowOwner] = []
         while self._waiting:
             request = self._waiting[0]
@@ -264,10 +267,6 @@ class Engine:
                 self._waiting.popleft()
         if joining:
             self._join(joining)
-        elif self._waiting and not self._rows.live:
-            # The arrays are too large for this request because earlier ones grew them.
-            self._rows = SequenceTable(self.checkpoint.config)
-            self._admit()
 
     def _room(self, request: GenerationRequest, joining: int) -> int:
         """Reserve rows for as many sequences of a request as possible; return their number."""

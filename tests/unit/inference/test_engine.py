@@ -119,6 +119,23 @@ def test_little_memory_delays_requests_without_changing_them(folder: Path) -> No
         generate(Engine.load(folder, memory_bytes=1000), [PROMPT])
 
 
+def test_short_requests_run_together_after_a_long_one(folder: Path) -> None:
+    engine = Engine.load(folder, memory_bytes=1 << 20)
+
+    def most_at_once() -> int:
+        request = GenerationRequest(PROMPT, SamplingParams(n=64, max_tokens=8))
+        engine.add(request)
+        engine.step()
+        live = engine._rows.live
+        while not request.done:
+            engine.step()
+        return live
+
+    before = most_at_once()
+    generate(engine, [PROMPT], max_tokens=120)
+    assert most_at_once() == before
+
+
 def test_running_out_of_memory_is_reported_and_frees_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
