@@ -23,8 +23,6 @@ _NONCE_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of a call."""
-
     index: int
     value: JsonValue = None
     failure: Failure | None = None

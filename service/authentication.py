@@ -25,8 +25,6 @@ class InvalidTokenError(NotAllowedError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Credentials of a request."""
-
     token: str | None
     session: str | None
     project: str | None

@@ -16,8 +16,6 @@ Opcode = tuple[str, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A unified diff."""
-
     text: str
     """Empty if nothing changed."""
     minimal: bool

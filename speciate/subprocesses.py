@@ -33,8 +33,6 @@ _MOST_ROUNDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """Bounds of a command."""
-
     timeout_s: float
     output_bytes: int  # most bytes on standard output, and on standard error
     folder_bytes: int = 0  # most bytes of the files in the folder
@@ -43,8 +41,6 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """Result of a command."""
-
     status: int | None  # exit status, negative for a signal; None if the command was ended for a limit
     exceeded: str  # what it did wrong then, such as ``ran for more than 60 s``
     output: str

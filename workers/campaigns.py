@@ -17,8 +17,6 @@ from workers.declarations import WAITS_FOR_QUOTA, describe_stuck, is_stuck, reco
 
 
 class CampaignController:
-    """Reconciles all campaigns."""
-
     def __init__(self) -> None:
         self._settled: dict[UUID, list[Slice]] = {}  # a cache: the leading slices with a result
 

@@ -28,8 +28,6 @@ _log = logging.getLogger(__name__)
 
 
 class TournamentController:
-    """Reconciles all tournaments."""
-
     def __init__(self) -> None:
         self._inspected: dict[UUID, int] = {}  # a cache: problems at the last look of the e-process
 

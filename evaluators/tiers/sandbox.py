@@ -25,8 +25,6 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """Specification of a contained process."""
-
     role: ProcessRole
     limits: Limits
     preload: tuple[str, ...] = ()

@@ -52,8 +52,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart."""
-
     name: str
     title: str
     note: str  # how to read the chart; also its text alternative

@@ -22,8 +22,6 @@ _MAX_FIELDS: Final = 500
 
 @dataclass(frozen=True)
 class Form:
-    """A submitted form."""
-
     fields: dict[str, str]
     """Texts by field name with line feeds only; the last one if a name is repeated."""
     files: dict[str, str]

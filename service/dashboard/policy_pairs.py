@@ -23,8 +23,6 @@ PairKey = tuple[UUID, UUID | None]
 
 @dataclass(frozen=True)
 class PolicyPair:
-    """The policies of a run."""
-
     policy: PolicyVersion
     mutator: PolicyVersion | None = None
 

@@ -61,8 +61,6 @@ _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost", REFUSED_REWARDS
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure of a candidate."""
-
     kind: FailureKind
     reason: str
     """Short machine-readable reason within the kind, such as ``no_code_block``; counted per run."""

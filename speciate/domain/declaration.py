@@ -18,8 +18,6 @@ from speciate.domain.values import Slug, Value, digest_of
 
 
 class DeclarationKind(StrEnum):
-    """The kinds of declaration."""
-
     TOURNAMENT = "tournament"
     CAMPAIGN = "campaign"
 

@@ -8,8 +8,6 @@ from pydantic import JsonValue
 
 
 class EventKind(StrEnum):
-    """Kinds of events."""
-
     RUN_CREATED = "run.created"
     RUN_STARTED = "run.started"
     RUN_GRANTED = "run.granted"

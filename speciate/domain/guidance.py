@@ -56,8 +56,6 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A piece of advice."""
-
     number: int = NO_ADVICE
     """Number of the batch that wrote it, or ``NO_ADVICE``."""
     text: str = ""

@@ -14,15 +14,11 @@ _Values = TypeVar("_Values", float, FloatArray)
 
 
 class Direction(StrEnum):
-    """Direction of improvement."""
-
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
 
 
 class ObjectiveRole(StrEnum):
-    """Role of an objective in the search."""
-
     OBJECTIVE = "objective"
     """Improved by the search."""
     CONSTRAINT = "constraint"

@@ -40,8 +40,6 @@ class EditFormat(StrEnum):
 
 
 class PromptStyle(StrEnum):
-    """Length of a prompt."""
-
     STANDARD = "standard"
     """Problem, rewards, targets, further programs and feedback."""
     COMPACT = "compact"
@@ -84,8 +82,6 @@ class PolicyRole(StrEnum):
 
 
 class Sampling(Value):
-    """Sampling parameters."""
-
     temperature: float = Field(default=1.0, ge=0, le=10)
     """Softmax temperature; with 0 the policy is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)

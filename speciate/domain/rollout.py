@@ -65,8 +65,6 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One completion."""
-
     text: str
     tokens: int = 0
     finish_reason: str = "stop"

@@ -18,8 +18,6 @@ from speciate.domain.values import Slug, Value
 
 
 class RunState(StrEnum):
-    """States of a run."""
-
     CREATED = "created"
     RUNNING = "running"
     PAUSED = "paused"

@@ -18,8 +18,6 @@ MAX_SEED_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class SeedProgram:
-    """A seed program of a run."""
-
     program: str
     origin: str | None = None
     """``run/number`` of the candidate or name of the file that it was taken from; None for the problem's own."""

@@ -14,8 +14,6 @@ from speciate.domain.values import Identifier, Value
 
 
 class EvaluatedBy(StrEnum):
-    """Place of an evaluation."""
-
     SANDBOX = "sandbox"
     """A sandboxed process of an evaluate worker."""
     EXTERNAL = "external"

@@ -25,8 +25,6 @@ class Target(Value):
 
 
 class ClaimState(StrEnum):
-    """State of a claim."""
-
     PENDING = "pending"
     CONFIRMED = "confirmed"
     REFUTED = "refuted"

@@ -71,8 +71,6 @@ class MethodGroup(NamedTuple):
 
 
 class Tournament(Declaration):
-    """A declared tournament."""
-
     kind: ClassVar[DeclarationKind] = DeclarationKind.TOURNAMENT
 
     entrants: tuple[Entrant, ...] = Field(max_length=200)

@@ -14,8 +14,6 @@ GIVE_UP_AFTER_S: Final = 24 * 3600.0
 
 
 class WebhookEvent(StrEnum):
-    """Events that webhooks receive."""
-
     UNLOCK = "unlock"
     """A candidate that meets a problem's unlock target was confirmed."""
     RUN_FINISHED = "run.finished"
@@ -27,8 +25,6 @@ class WebhookEvent(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """State of a delivery."""
-
     PENDING = "pending"
     DELIVERED = "delivered"
     FAILED = "failed"

@@ -29,8 +29,6 @@ Alternatives = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling parameters of a request."""
-
     n: int = 1
     max_tokens: int = 16
     temperature: float = 1.0
@@ -46,8 +44,6 @@ Rule = Callable[[int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class SampledCompletion:
-    """A completion."""
-
     token_ids: tuple[int, ...]
     """Its tokens, including the one that ended it."""
     logprobs: tuple[float, ...]

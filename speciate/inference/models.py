@@ -21,8 +21,6 @@ _NAME: Final = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A served model."""
-
     engine: Engine
     text: TextTokenizer
     card: "ModelCard"

@@ -65,8 +65,6 @@ _MOST_READ: Final = 8 * MAX_PROGRAM_BYTES
 
 
 class CommandOptions(Value):
-    """Options of ``command``."""
-
     command: str = Field(max_length=4000)
     """Program and arguments, in quotes where they hold spaces; no shell reads them."""
     concurrency: int = Field(default=2, ge=1, le=256)

@@ -20,8 +20,6 @@ HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$", max_le
 
 
 class OpenAICompatibleOptions(RequestFields):
-    """Options of ``openai_compatible``."""
-
     max_retries: int = Field(default=4, ge=0, le=20)
     """Attempts after the first one."""
     backoff_s: float = Field(default=0.5, ge=0, le=60)

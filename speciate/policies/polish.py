@@ -21,8 +21,6 @@ _SKIPPED: Final = 128
 
 
 class PolishOptions(Value):
-    """Options of ``polish``."""
-
     step: float = Field(default=0.3, gt=0, le=10)
     """First step of a float, as a share of its value."""
 

@@ -16,8 +16,6 @@ from speciate.settings import FILE_SUFFIX, secret_of
 
 @dataclass(frozen=True)
 class Provider:
-    """A preset."""
-
     base_url: str
     key_variable: str | None = None
     """Variable in which its users keep their key; None if it takes no key."""

@@ -11,8 +11,6 @@ from speciate.domain.rollout import Prompt
 
 @dataclass(frozen=True, slots=True)
 class LearningRollout:
-    """A completion to learn from."""
-
     token_ids: tuple[int, ...]  # its T tokens
     # Log-probability of each under the version that wrote it, before temperature and top-p; shape (T,).
     logprobs: tuple[float, ...]

@@ -17,8 +17,6 @@ from speciate.schema.runs import RankedCandidate, RunRecord, SourceRun
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to create."""
-
     problem: ProblemVersion
     policies: RunPolicies
     spec: RunSpec

@@ -22,8 +22,6 @@ from speciate.search.strategy import EliteTable, Placement
 
 
 class WorkKind(StrEnum):
-    """Kinds of work units."""
-
     GENERATE = "generate"
     """Request a batch of candidates from a policy."""
     EVALUATE = "evaluate"
@@ -222,8 +220,6 @@ class GroupRef(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class StoredRollout:
-    """A stored completion."""
-
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # log-probability of each
     rewards: tuple[tuple[float, ...] | None, ...]  # raw rewards of its answers, in order; None for a failed answer

@@ -41,8 +41,6 @@ def bundled() -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class BundledSet:
-    """A bundled problem set."""
-
     title: str
     problems: Mapping[str, Path]
     """Directories of its problems by slug, in order."""

@@ -21,8 +21,6 @@ _POLICY: Final = Policy(slug="environment", kind="scripted")
 
 @dataclass(frozen=True, slots=True)
 class CompletionScore:
-    """Score of a completion."""
-
     # For each objective of role ``objective`` the reward normalized by its range, higher is better: 0 at or beyond the
     # worst end, 1 at the best end. All are 0 if the completion fails or violates a constraint.
     rewards: dict[str, float]

@@ -160,8 +160,6 @@ def _answer_in(program: str, problem: Problem) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ReadProposal:
-    """A proposal as read."""
-
     sent: ProposedCandidate
     rollout: Rollout
     children: tuple[Proposal, ...]  # its programs, rejected ones included

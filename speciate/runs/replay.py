@@ -61,8 +61,6 @@ class ReplayStore(WorkStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordedCompletion:
-    """A recorded completion."""
-
     prompt_digest: str
     seed: int
     completion: Completion
@@ -81,8 +79,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """Result of a replay."""
-
     events: int  # events compared
     difference: Difference | None  # the first difference, or None if all events are equal
 

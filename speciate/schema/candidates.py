@@ -142,16 +142,12 @@ class RolloutRecord(Record):
 
 
 class RolloutDetail(RolloutRecord):
-    """A rollout with its texts."""
-
     system: str
     user: str
     completion: str
 
 
 class ChatMessage(Record):
-    """A message of a conversation."""
-
     role: str
     content: str
 

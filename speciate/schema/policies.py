@@ -40,8 +40,6 @@ Ensembles = Mapping[PolicyRole, Sequence[WeightedPolicyVersion]]
 
 
 class RunPolicies(NamedTuple):
-    """The policies of a run."""
-
     policy: PolicyVersion
     """First proposer."""
     mutator: PolicyVersion | None = None

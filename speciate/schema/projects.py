@@ -56,8 +56,6 @@ class TokenRecord(Record):
 
 
 class NewToken(TokenRecord):
-    """A new token."""
-
     token: str
     """The secret token. This is the only time that it is returned."""
 

@@ -60,8 +60,6 @@ class SourceRun(Record):
 
 
 class RunSetup(Record):
-    """Setup and labels of a run."""
-
     id: UUID
     name: str = ""
     """Name given by a user; several runs may have the same. Untrusted text."""
@@ -305,8 +303,6 @@ class ActiveEvaluation(Record):
 
 
 class WorkerProcess(Record):
-    """A live worker process."""
-
     name: str
     pid: int
     version: str

@@ -19,8 +19,6 @@ def pair_name(policy: str, mutator: str | None) -> str:
 
 
 class PolicyNames(Record):
-    """The policies of a run by name."""
-
     policy: str
     """The proposing policy, the first one of an ensemble."""
     policy_version: int

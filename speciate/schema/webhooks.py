@@ -20,8 +20,6 @@ class WebhookRecord(Record):
 
 
 class NewWebhook(WebhookRecord):
-    """A new webhook."""
-
     secret: str
     """Key of the signatures. This is the only time that it is returned."""
 

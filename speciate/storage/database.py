@@ -201,8 +201,6 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
 
 @dataclass
 class Store:
-    """Base of the stores."""
-
     _engine: sa.Engine
     retry_for_s: float = field(default=5.0, kw_only=True)
     """Seconds to retry a call while the server restarts."""

@@ -213,8 +213,6 @@ _SAMPLED: Final = 4
 
 @dataclass(frozen=True)
 class TournamentPlan:
-    """A tournament to confirm."""
-
     declared: Tournament
     amounts: dict[str, Range]
     """Tokens and US dollars of all runs; without those that no policy spends."""

@@ -25,8 +25,6 @@ MAX_COLUMNS: Final = 16
 
 @dataclass(frozen=True)
 class UnlockRow:
-    """A row of the matrix."""
-
     problem: ProblemSummary
     cells: list[MatrixCell | None]
     """One per column; None if the pair never ran on the problem."""

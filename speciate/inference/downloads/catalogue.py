@@ -12,8 +12,6 @@ from speciate.policies.manifest import MANIFEST, policy_of
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model in a package."""
-
     requirement: str
     member: str
     """Path of the GGUF file in the wheel."""

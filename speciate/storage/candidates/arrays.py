@@ -91,8 +91,6 @@ class CandidateArrays:
 
 
 class ArrayReader(Store):
-    """Reads the columns."""
-
     def arrays(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateArrays:
         """Return the candidates of a run recorded after a number of evaluations, ``last`` of the previous read.
 

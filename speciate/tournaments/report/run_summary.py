@@ -50,8 +50,6 @@ class Answers:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Completions:
-    """The completions of a run."""
-
     policy: IntArray
     """Position of the policy in ``Entrant.policy_names``."""
     tokens: FloatArray

@@ -23,8 +23,6 @@ _TRIES: Final = 40
 
 @dataclass(frozen=True)
 class ChoicesTask(PythonTask):
-    """The task."""
-
     name: str = "python-choices"
 
     rewards: ClassVar[tuple[str, ...]] = CHOICES

@@ -54,8 +54,6 @@ SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slac
 
 @dataclass(frozen=True)
 class Maze:
-    """One maze."""
-
     side: int
     open: frozenset[Cell]
     """Walkable cells, including lava."""

@@ -34,8 +34,6 @@ _LEAST_RESULTS: Final = 4
 
 @dataclass(frozen=True)
 class PythonTask:
-    """The task."""
-
     evaluator: EvaluatorClient | None = None
     name: str = "python"
     most_steps: int = MOST_STEPS

@@ -15,8 +15,6 @@ NUMBER, LIST, TEXT = "an integer", "a list of integers", "a text"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step."""
-
     phrase: str
     """What to do, with ``{k}`` for its number."""
     expression: str
