@@ -123,7 +123,8 @@ def _table(model: type[BaseModel], whole: Mapping[str, Any]) -> str:
         kind = _type(value)
         example = field.examples[0] if field is not None and field.examples else value["examples"][0]
         default = "**required**" if name in found.get("required", ()) else _default(name, value)
-        shown = f" `{name} = {_toml(example)}`" if "list" in kind or "table" in kind else ""
+        in_section = kind.startswith(("[", "list of ["))
+        shown = f" `{name} = {_toml(example)}`" if not in_section and ("list" in kind or "table" in kind) else ""
         cells = (f"`{name}`", kind + _bounds(name, value), default, value["description"] + shown)
         rows.append("| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
