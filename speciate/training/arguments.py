@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from trl import GRPOConfig
@@ -81,16 +81,6 @@ def turns(task: Task, config: TrainConfig) -> int:
 
 def in_bfloat16(config: TrainConfig, *, cpu: bool) -> bool:
     return not cpu if config.bfloat16 is None else config.bfloat16
-
-
-def token_bytes(model_config: Any) -> int:
-    """Return the memory that a pass with gradients needs for each token, in bytes; an estimate.
-
-    It gives 3.7 MB for SmolLM2-135M; 32 rollouts of 64 tokens were measured to take 4 MB a token.
-    """
-    layers, hidden = model_config.num_hidden_layers, model_config.hidden_size
-    inner = getattr(model_config, "intermediate_size", None) or 4 * hidden
-    return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
 
 
 def _at_once(config: TrainConfig, local: int, rollout_bytes: int, *, cpu: bool, shared: bool) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speciate.domain.errors import LearningError
@@ -24,13 +25,15 @@ from speciate.prompts.compact import opening_of
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights
 from speciate.training.losses import logps_and_entropies, low_variance_kl
-from speciate.training.models import chat_text
+from speciate.training.models import chat_text, token_bytes
 from speciate.training.reward_batch import EstimatorConfig
 
 RATIO_CAP: Final = 2.0
 GAP_LIMIT: Final = 0.5
 """Mean difference in nats per token, between sampler and trainer of one version, that means other weights or tokens."""
 _AT_ONCE: Final = 64
+_PASS_BYTES: Final = 4 << 30
+"""Memory of a pass. It is no share of the machine's, so that a step does not depend on that, even by rounding."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,10 @@ class TorchLearner:
         sums = dict.fromkeys(("loss", "entropy", "kl", "gap", "fresh", "truncated"), 0.0)
         model.train()
         optimizer.zero_grad()
-        for start in range(0, len(rows.ids), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
+        row_bytes = rows.ids.shape[1] * token_bytes(model.config.get_text_config())
+        at_once = min(_AT_ONCE, max(1, _PASS_BYTES // row_bytes))
+        for start in range(0, len(rows.ids), at_once):
+            part = slice(start, start + at_once)
             logps, entropies = _logps(model, rows, part)
             written, sampled = rows.written[part], rows.sampled[part]
             ratio = torch.exp(logps.detach() - sampled) * written
@@ -164,9 +169,12 @@ def _advantages(task: LearningTask, rows: _Rows) -> np.ndarray[Any, np.dtype[np.
 def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probabilities and entropies at every place, shape (b, L − 1); zero outside completions."""
     ids, written = rows.ids[part], rows.written[part]
-    logits = model(input_ids=ids, attention_mask=rows.mask[part]).logits[:, :-1].float()
-    logps, entropies = logps_and_entropies(logits, ids[:, 1:])
-    return logps * written, entropies * written
+    begin = int(written.any(dim=0).int().argmax())  # no completion begins before
+    keep = written.shape[1] - begin
+    logits = model(input_ids=ids, attention_mask=rows.mask[part], logits_to_keep=keep + 1).logits
+    found = logps_and_entropies(logits[:, -keep - 1 : -1].float(), ids[:, -keep:])
+    logps, entropies = (pad(each * written[:, begin:], (begin, 0)) for each in found)
+    return logps, entropies
 
 
 def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:

@@ -105,6 +105,16 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
     return model, tokenizer
 
 
+def token_bytes(model_config: Any) -> int:
+    """Return the memory that a pass with gradients needs for each token, in bytes; an estimate.
+
+    It gives 3.7 MB for SmolLM2-135M; 32 rollouts of 64 tokens were measured to take 4 MB a token.
+    """
+    layers, hidden = model_config.num_hidden_layers, model_config.hidden_size
+    inner = getattr(model_config, "intermediate_size", None) or 4 * hidden
+    return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
+
+
 def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str = "") -> str:
     """Return a chat prompt as the model reads it, ready for the reply or for its continuation after ``opening``."""
     text: str = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, tokenize=False)

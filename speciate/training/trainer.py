@@ -39,11 +39,11 @@ from speciate.prompts.compact import opening_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import Answer, parse_completion
 from speciate.training.advantages import ESTIMATORS
-from speciate.training.arguments import token_bytes, trl_arguments, turns
+from speciate.training.arguments import trl_arguments, turns
 from speciate.training.config import TrainConfig
 from speciate.training.generator import Generator
 from speciate.training.losses import clipped_losses, low_variance_kl
-from speciate.training.models import chat_text, lora_config, writing
+from speciate.training.models import chat_text, lora_config, token_bytes, writing
 from speciate.training.rollout_rules import BlockRule, ClosingRule, Rollout, Rule
 from speciate.training.rollouts import TrainingPopulations, measure, stack_rollouts
 from speciate.training.run_files import CHECKPOINTS, read_state, state_file, write_json

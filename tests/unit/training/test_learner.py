@@ -28,6 +28,7 @@ from speciate.policies.bundled import bundled_policies, checkpoints  # noqa: E40
 from speciate.policies.export import OPTIMIZER, export_checkpoint  # noqa: E402
 from speciate.policies.manifest import policy_of, weights_digest  # noqa: E402
 from speciate.ports.learner import LearnedCheckpoint, LearningGroup, LearningRollout, LearningTask  # noqa: E402
+from speciate.training import learner  # noqa: E402
 from speciate.training.learner import TorchLearner  # noqa: E402
 
 BASE = next(policy for policy in bundled_policies() if policy.slug == "maze-base")
@@ -90,6 +91,27 @@ def test_steps_teach_and_a_repeated_step_gives_the_same_checkpoint(tmp_path: Pat
     assert made.digest == first[1].digest
     second = following(other, made, tmp_path / "other")
     assert TorchLearner(tmp_path / "other").step(second).digest == again.step(second).digest
+
+
+def test_a_pass_holds_logits_of_completions_only_and_as_many_rows_as_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes, compute = [], learner.logps_and_entropies
+
+    def noted(logits: torch.Tensor, ids: torch.Tensor) -> Any:
+        shapes.append(tuple(logits.shape[:2]))
+        return compute(logits, ids)
+
+    one = task()
+    longest = max(len(rollout.token_ids) for group in one.groups for rollout in group.rollouts)
+    whole = TorchLearner(tmp_path / "whole").step(one)
+    monkeypatch.setattr(learner, "logps_and_entropies", noted)
+    monkeypatch.setattr(learner, "_PASS_BYTES", 1)
+    parts = TorchLearner(tmp_path / "parts").step(one)
+    assert len(shapes) == 2 * 16, "of each row, for the model and its base"
+    assert {rows for rows, _ in shapes} == {1}
+    assert max(places for _, places in shapes) <= longest + len(PROMPTS[1].split()) - len(PROMPTS[0].split())
+    assert parts.metrics == pytest.approx(whole.metrics, rel=1e-4)
 
 
 def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
