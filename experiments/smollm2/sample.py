@@ -108,7 +108,7 @@ class _Writer:
 
         prompt = build_prompt(problem, PolicyRole.PROPOSE, [], [], self._policy, np.random.default_rng(0))
         opening = opening_of(self._policy, prompt)
-        return chat_text(self._tokenizer, prompt, opening), opening
+        return chat_text(self._tokenizer, prompt.messages(), opening), opening
 
     def _write(self, prompts: Sequence[str], rollouts: int, most: int) -> list[list[int]]:
         import torch

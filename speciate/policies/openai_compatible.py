@@ -230,9 +230,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
 
     def _exchange(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         started = time.perf_counter()
-        merged, stream = self._options.system_role == "user", self._options.stream
-        body = payload_of(self._policy, request, merged=merged, stream=stream)
-        payload = self._options.apply(body)
+        payload = self._options.apply(payload_of(self._policy, request, stream=self._options.stream))
         ceilings = self._ceilings(request)
         try:
             reply = self._endpoint.exchange("POST", path_of(self._policy), payload)

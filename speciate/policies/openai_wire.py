@@ -92,7 +92,7 @@ def path_of(policy: Policy) -> str:
     return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
 
 
-def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, stream: bool = False) -> dict[str, Any]:
+def payload_of(policy: Policy, request: SampleRequest, *, stream: bool = False) -> dict[str, Any]:
     sampling, turns = policy.sampling, turns_of(policy, request.prompt, request.role)
     body: dict[str, Any] = {
         "model": policy.model,
@@ -107,7 +107,7 @@ def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, 
         body["stream_options"] = {"include_usage": True}
     logprobs = sampling.logprobs or request.keep_tokens
     if policy.prompt_format is PromptFormat.CHAT:
-        body["messages"] = request.prompt.messages(merged=merged)
+        body["messages"] = request.prompt.messages(merged=policy.options.get("system_role") == "user")
         if logprobs:
             body["logprobs"] = True
     else:

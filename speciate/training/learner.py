@@ -18,10 +18,14 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speciate.domain.errors import LearningError
-from speciate.domain.policy import PromptFormat
+from speciate.domain.policy import PolicyRole
+from speciate.domain.rollout import Prompt
 from speciate.policies.export import OPTIMIZER
+from speciate.policies.kind import client_options
+from speciate.policies.openai_options import OpenAICompatibleOptions
+from speciate.policies.openai_wire import payload_of
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
-from speciate.prompts.compact import opening_of
+from speciate.ports.policy import SampleRequest
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights
 from speciate.training.losses import logps_and_entropies, low_variance_kl
@@ -200,10 +204,15 @@ def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
     )
 
 
-def _prompt_ids(task: LearningTask, tokenizer: Any, prompt: Any) -> list[int]:
-    if task.base.prompt_format is PromptFormat.COMPLETION:
-        ids = tokenizer(prompt.text())["input_ids"]
+def _prompt_ids(task: LearningTask, tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Return the tokens of what the client sends for a prompt."""
+    request = SampleRequest(prompt, PolicyRole.PROPOSE, 1, 0)
+    sent = client_options(task.base, OpenAICompatibleOptions).apply(payload_of(task.base, request))
+    if "prompt" in sent:
+        ids = tokenizer(sent["prompt"])["input_ids"]
     else:
-        text = chat_text(tokenizer, prompt, opening_of(task.base, prompt))
+        messages = sent["messages"]
+        opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
+        text = chat_text(tokenizer, messages, opening, **sent.get("chat_template_kwargs", {}))
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     return [int(i) for i in ids]

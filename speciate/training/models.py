@@ -19,7 +19,6 @@ from transformers import (
 )
 
 from speciate.domain.errors import ConflictError, InvalidInputError
-from speciate.domain.rollout import Prompt
 
 PAD: Final = "<pad>"
 END: Final = "<eos>"
@@ -115,9 +114,12 @@ def token_bytes(model_config: Any) -> int:
     return int(4 * (layers * (14 * hidden + 6 * inner) + 8 * model_config.vocab_size))
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str = "") -> str:
+def chat_text(
+    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], opening: str = "", **options: Any
+) -> str:
     """Return a chat prompt as the model reads it, ready for the reply or for its continuation after ``opening``."""
-    text: str = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, tokenize=False)
+    given = {"add_generation_prompt": True, **options, "tokenize": False}
+    text: str = tokenizer.apply_chat_template(messages, **given)
     return text + opening
 
 

@@ -141,7 +141,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         opening = opening_of(policy, prompt)
         if self._turns > 1 and not opening:
             raise InvalidInputError(f"prompt_style = scaffolded: {problem.slug!r} asks for no single Python program.")
-        text = chat_text(self.processing_class, prompt, opening)
+        text = chat_text(self.processing_class, prompt.messages(), opening)
         ids = self.processing_class(text, add_special_tokens=False)["input_ids"]
         if (size := len(ids)) > self.config.max_prompt_tokens:
             raise InvalidInputError(

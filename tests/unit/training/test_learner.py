@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 from experiments.generation import generate  # noqa: E402
 from speciate.domain.errors import (  # noqa: E402
@@ -20,7 +21,7 @@ from speciate.domain.errors import (  # noqa: E402
     UnavailableError,
 )
 from speciate.domain.learning import Learning, Lineage  # noqa: E402
-from speciate.domain.policy import Policy  # noqa: E402
+from speciate.domain.policy import Policy, PromptFormat, PromptStyle  # noqa: E402
 from speciate.domain.rollout import Prompt  # noqa: E402
 from speciate.inference.engine import Engine  # noqa: E402
 from speciate.inference.tokenizer import TextTokenizer  # noqa: E402
@@ -28,8 +29,10 @@ from speciate.policies.bundled import bundled_policies, checkpoints  # noqa: E40
 from speciate.policies.export import OPTIMIZER, export_checkpoint  # noqa: E402
 from speciate.policies.manifest import policy_of, weights_digest  # noqa: E402
 from speciate.ports.learner import LearnedCheckpoint, LearningGroup, LearningRollout, LearningTask  # noqa: E402
+from speciate.prompts.compact import _SYSTEM as SYSTEM  # noqa: E402
 from speciate.training import learner  # noqa: E402
 from speciate.training.learner import TorchLearner  # noqa: E402
+from tests.unit.inference.checkpoints import write_bytes  # noqa: E402
 
 BASE = next(policy for policy in bundled_policies() if policy.slug == "maze-base")
 PROMPTS = ("S00 .01 G02 .12 E22 <b9> <one>", "S60 .50 .40 G41 .31 .21 E20 <b12> <one>")
@@ -112,6 +115,37 @@ def test_a_pass_holds_logits_of_completions_only_and_as_many_rows_as_fit(
     assert {rows for rows, _ in shapes} == {1}
     assert max(places for _, places in shapes) <= longest + len(PROMPTS[1].split()) - len(PROMPTS[0].split())
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-4)
+
+
+CHAT = Policy(slug="chat", kind="openai_compatible", base_url="http://127.0.0.1:1/v1", model="m")
+COMPLETION = CHAT.model_copy(update={"prompt_format": PromptFormat.COMPLETION})
+OPENED = {"prompt_style": PromptStyle.PREFILLED}
+TASK = Prompt(SYSTEM, "Task. It begins with `def f(x):`.")
+OPENING = "```python\ndef f(x):"
+
+
+@pytest.mark.parametrize(
+    ("policy", "read"),
+    [
+        (CHAT, f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] "),
+        (CHAT.model_copy(update=OPENED), f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] {OPENING}"),
+        (
+            CHAT.model_copy(update={"options": {"system_role": "user"}}),
+            f"[user] {SYSTEM}\n\n{TASK.user}\n[assistant] ",
+        ),
+        (
+            CHAT.model_copy(update={"options": {"extra_body": {"chat_template_kwargs": {"thinks": False}}}}),
+            f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] <think></think>",
+        ),
+        (COMPLETION, f"{SYSTEM}\n\n{TASK.user}"),
+        (COMPLETION.model_copy(update=OPENED), f"{SYSTEM}\n\n{TASK.user}\n\n{OPENING}"),
+    ],
+)
+def test_the_learner_reads_what_the_client_sends(policy: Policy, read: str, tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(write_bytes(tmp_path))
+    tokenizer.chat_template += "{% if thinks is defined and not thinks %}<think></think>{% endif %}"
+    ids = learner._prompt_ids(task(base=policy, groups=()), tokenizer, TASK)
+    assert tokenizer.decode(ids) == read
 
 
 def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
@@ -216,7 +250,7 @@ def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_an_adapter_is_exported_as_peft_reads_it(tmp_path: Path) -> None:
-    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
     one = task(learning=Learning(groups=2, lora_rank=4))
     made = TorchLearner(tmp_path / "learned").step(one)
     assert (made.options["base_model"], made.options["adapter_path"]) == (
