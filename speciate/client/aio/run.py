@@ -174,7 +174,7 @@ class AsyncRunHandle:
     async def hint(self, text: str) -> schema.candidates.AdviceRecord:
         """Give a hint of at most 1,000 characters, which later prompts for changes show as long as it helps."""
         return await self._transport.send(
-            post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4()))
+            post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text})
         )
 
     async def ask(

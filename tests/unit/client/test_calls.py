@@ -203,6 +203,14 @@ def test_retries_are_limited_to_repeatable_requests(ask: Ask, service: FakeServi
     assert len(service.asked("/v1/problem-sets")) == 1
 
 
+def test_a_hint_whose_answer_is_lost_is_not_given_twice(ask: Ask, service: FakeService) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("POST", f"/v1/runs/{RUN}/guidance", hang_up)
+    with pytest.raises(errors.UnavailableError):
+        ask(lambda client: client.runs.get(RUN), lambda run: run.hint("Try it."))
+    assert len(service.asked(f"/v1/runs/{RUN}/guidance")) == 1
+
+
 def test_a_refused_connection() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
