@@ -14,7 +14,7 @@ from starlette.formparsers import MultiPartException
 from speciate.domain.budget import beyond_reason
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.validation import place_of, validation_message
-from speciate.domain.values import storable
+from speciate.domain.values import digest_of, storable
 from speciate.loopback import from_own_page
 
 _MAX_FIELDS: Final = 500
@@ -131,5 +131,9 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     return FormErrors(error.title, str(error), error.field_errors if isinstance(error, InvalidInputError) else ())
 
 
-def idempotency_key(values: Mapping[str, str]) -> str | None:
-    return f"form {values['key'][:100]}" if values.get("key") else None
+def idempotency_key(values: Mapping[str, str], request: Any) -> str | None:
+    """Return the key of what a form asks for: sent twice, it has one effect.
+
+    After the Back button the form has the same key: with values that were changed since, it is another request.
+    """
+    return f"form {digest_of([values['key'], request])}" if values.get("key") else None

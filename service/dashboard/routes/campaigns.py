@@ -45,7 +45,8 @@ def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -
         declared = Campaign.model_validate(body)
         pinned = pin_campaign(declared, dashboard.stores.catalog)
         require_confirmation(values, body, pinned.doubt)
-        declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=idempotency_key(values))
+        key = idempotency_key(values, declared.digest)
+        declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=key)
     except (SpeciateError, ValidationError) as error:
         return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/campaigns/{store.get(declared_id).slug}", 303)

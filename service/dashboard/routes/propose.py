@@ -8,13 +8,12 @@ from pydantic import ValidationError
 
 from service.api.proposals import HintRequest, proposer
 from service.dashboard.context import DashboardDep
-from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.forms import FormDep, FormErrors, form_errors, idempotency_key
 from service.dashboard.pages import page
 from service.dashboard.parameters import RunIdDep, parse_count
 from service.dashboard.run_view import RunView, RunViewDep
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
-from speciate.domain.values import digest_of
 from speciate.runs.external_proposals import check_hint
 from speciate.schema.proposals import ProposalState, ProposedCandidate, ReceiptStatus
 
@@ -45,15 +44,12 @@ def propose(request: Request, view: RunViewDep, form: FormDep, principal: Princi
             parents=(_number(parent),) if parent else (),
             rationale=form.text("rationale"),
         )
-        key = form.text("key")
         receipts, commit = stores.proposals.propose(
             run_id,
             proposer(stores, run_id, None),
             [proposal],
             author=principal.name,
-            # A form sent twice proposes once. After the Back button the form has the same key: a program that was
-            # changed since is another proposal.
-            idempotency_key=f"form {digest_of([key, proposal.model_dump(mode='json')])}" if key else None,
+            idempotency_key=idempotency_key(form.fields, proposal.model_dump(mode="json")),
         )
         if receipts[0].status is ReceiptStatus.REFUSED:
             raise InvalidInputError(f"{receipts[0].reason}.")

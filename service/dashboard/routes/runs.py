@@ -145,7 +145,7 @@ def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
         body["seed_from"] = [SeedSource.parse(source) for source in body.get("seed_from", ())]
         submitted = RunSubmission.model_validate(body)
         require_confirmation(values, body["budget"])
-        run_id = start_submitted(submitted, dashboard.stores, idempotency_key(values))
+        run_id = start_submitted(submitted, dashboard.stores, idempotency_key(values, submitted.digest))
     except (SpeciateError, ValidationError) as error:
         return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/runs/{run_id}", 303)

@@ -103,7 +103,8 @@ def declare_tournament(request: Request, form: FormDep, dashboard: DashboardDep)
         pinned = pin_tournament(declared, dashboard.stores.catalog)
         if values.get("confirmed") != pinned.digest:
             return FORM.page(request, dashboard, values, plan=plan_tournament(dashboard.stores, pinned))
-        declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=idempotency_key(values))
+        key = idempotency_key(values, declared.digest)
+        declared_id, _ = store.create(pinned, request_digest=declared.digest, idempotency_key=key)
     except (SpeciateError, ValidationError) as error:
         return FORM.refuse(request, dashboard, values, error)
     return RedirectResponse(f"/tournaments/{store.get(declared_id).slug}", 303)

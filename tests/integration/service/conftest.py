@@ -89,6 +89,11 @@ class Lab:
         assert answer.status_code == 202, answer.text
         return UUID(answer.json()["id"])
 
+    def send_form(self, path: str, fields: dict[str, str]) -> httpx.Response:
+        """Send a form as a page of the dashboard does."""
+        headers = {"Origin": str(self.api.http.base_url).rstrip("/"), "Accept": "text/html"}
+        return self.api.http.post(path, data=fields, headers=headers)
+
     def work(
         self,
         units: int | None = None,

@@ -77,8 +77,7 @@ ERRORS: list[tuple[dict[str, str], bool]] = [
 def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab) -> None:
     for given, unfolded in ERRORS:
         form = {"problem": "toy", "policy": "scripted", "budget.evaluations": "5", **given}
-        own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-        answer = lab.api.http.post("/runs", data=form, headers=own)
+        answer = lab.send_form("/runs", form)
         assert answer.status_code == 422, answer.text
         assert _advanced(answer.text)[0] is unfolded, given
 
@@ -86,12 +85,11 @@ def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab) -> None:
 def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
     lab.stores.catalog.add_policy(BASE)
     form = {"problem": "toy", "policy": "base", "budget.evaluations": "64", "learning.estimator": "entropic"}
-    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    answer = lab.api.http.post("/runs", data=form, headers=own)
+    answer = lab.send_form("/runs", form)
     assert answer.status_code == 422
     assert "samples_per_prompt" in answer.text
     given = {**form, "samples_per_prompt": "8", "learning.groups": "2", "learning.kl": "0.5"}
-    answer = lab.api.http.post("/runs", data=given, headers=own, follow_redirects=False)
+    answer = lab.send_form("/runs", given)
     assert answer.status_code == 303, answer.text
     run = answer.headers["location"].rpartition("/")[2]
     learning = lab.api.get(f"/v1/runs/{run}").json()["spec"]["learning"]
@@ -101,11 +99,35 @@ def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
     assert 'name="learning.kl" value="0.5"' in repeated
 
 
+NAMED = {"problems": "toy", "budget.evaluations": "9", "evaluations": "9", "mode": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "changed"),
+    [
+        ("/runs", {"problem": "toy", "policy": "scripted", "budget.evaluations": "5"}, {"seed": "2"}),
+        ("/campaigns", {"slug": "a", "policy": "scripted", **NAMED}, {"slug": "b"}),
+        ("/tournaments", {"slug": "a", "policies": "scripted other", "seeds": "1", **NAMED}, {"slug": "b"}),
+    ],
+)
+def test_a_form_sent_twice_starts_once_and_changed_after_back_again(
+    lab: Lab, path: str, fields: dict[str, str], changed: dict[str, str]
+) -> None:
+    lab.stores.catalog.add_policy(scripted(slug="other"))
+    key = re.search(r'name="key" value="(\w+)"', lab.api.get(f"{path}/new").text)
+    assert key is not None
+    started = []
+    for given in (fields, fields, fields | changed):
+        answer = lab.send_form(path, given | {"key": key[1]})
+        if plan := re.search(r'name="confirmed" value="(\w+)"', answer.text):
+            answer = lab.send_form(path, given | {"key": key[1], "confirmed": plan[1]})
+        assert answer.status_code == 303, answer.text
+        started.append(answer.headers["location"])
+    assert started[0] == started[1] != started[2]
+
+
 def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
-    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
-    page = lab.api.http.post(
-        "/runs", data={"problem": "toi", "policy": "script", "budget.evaluations": ""}, headers=own
-    ).text
+    page = lab.send_form("/runs", {"problem": "toi", "policy": "script", "budget.evaluations": ""}).text
     for expected in ("there is no problem &#39;toi&#39;", "there is no policy &#39;script&#39;", "budget"):
         assert expected in page
     body = {"problem": "toi", "policy": "script", "budget": {"evaluations": 5}}
