@@ -141,7 +141,8 @@ class ModelForm:
             body = self.read(values)
         for field, kind in _REFERENCES.items():
             named = body.get(field) or ()
-            for name in [named] if isinstance(named, str) else named:
+            names = [named] if isinstance(named, str) else [name for name in named if isinstance(name, str)]
+            for name in names:
                 try:
                     if kind == "policies":
                         catalog.policy(name)

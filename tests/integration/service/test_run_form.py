@@ -126,6 +126,12 @@ def test_a_form_sent_twice_starts_once_and_changed_after_back_again(
     assert started[0] == started[1] != started[2]
 
 
+def test_numbers_for_names_are_refused(lab: Lab) -> None:
+    for path, policies in (("/tournaments", {"policies": "scripted external"}), ("/campaigns", {"policy": "scripted"})):
+        answer = lab.send_form(path, NAMED | policies | {"slug": "a", "problems": '[1, ["b"]]'})
+        assert (answer.status_code, "valid string" in answer.text) == (422, True)
+
+
 def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
     page = lab.send_form("/runs", {"problem": "toi", "policy": "script", "budget.evaluations": ""}).text
     for expected in ("there is no problem &#39;toi&#39;", "there is no policy &#39;script&#39;", "budget"):
