@@ -126,6 +126,12 @@ def test_a_form_sent_twice_starts_once_and_changed_after_back_again(
     assert started[0] == started[1] != started[2]
 
 
+def test_a_form_keeps_long_lists(lab: Lab) -> None:
+    names = " ".join(f"qwen2-5-coder-7b-instruct-step-{step:04d}" for step in range(60))
+    page = lab.send_form("/tournaments/new", {"policies": names}).text
+    assert f'name="policies" value="{names}"' in page
+
+
 def test_numbers_for_names_are_refused(lab: Lab) -> None:
     for path, policies in (("/tournaments", {"policies": "scripted external"}), ("/campaigns", {"policy": "scripted"})):
         answer = lab.send_form(path, NAMED | policies | {"slug": "a", "problems": '[1, ["b"]]'})
