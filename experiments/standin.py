@@ -32,7 +32,7 @@ FORGED_EVERY: Final = 5
 """One answer of this many forges its score, where that is asked for."""
 ANY: Final = "any"
 """Path of requests whose problem is recognized by the prompt, and whose answers depend on it and their seed alone."""
-_FENCED: Final = re.compile(r"^(`{3,})[^\n`]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCED: Final = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARK: Final = "EVOLVE-BLOCK-START"
 _CURRENT: Final = re.compile(
     r"^#+ *(current program|current component|the program to change|a program to start from) *$",
@@ -63,8 +63,9 @@ def programs_in(prompt: str, seed_program: str) -> tuple[list[str], bool]:
     """
     blocks = []
     for fence in _FENCED.finditer(prompt):
-        start, text = fence.start(), fence[2]
-        if prompt.rfind(_NUMBERED, 0, start) > prompt.rfind(_SECTION, 0, start) and _MARK not in text:
+        start, language, text = fence.start(), fence[2], fence[3]
+        is_below_number = prompt.rfind(_NUMBERED, 0, start) > prompt.rfind(_SECTION, 0, start)
+        if is_below_number and language == "python" and _MARK not in text:  # others hold feedback and error messages
             around = find_blocks(seed_program)
             blocks.append((start, with_contents(seed_program, around, [text]) if len(around) == 1 else text))
         elif _MARK in text and _LEFT_OUT not in text:

@@ -21,7 +21,7 @@ from experiments.peers.__main__ import EARLIER, PAGE, bundles_beside
 from experiments.peers.declaration import EVALUATIONS, tournament
 from experiments.peers.page import page
 from experiments.standin import ANY, FORGED_EVERY, FORGERY, MODEL, problem_of, programs_in, stand_in
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Failure, FailureKind, Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.problems.loader import known_problems, load_problem
 from speciate.prompts.evolve_blocks import find_blocks, with_contents
@@ -58,11 +58,19 @@ def test_a_block_that_speciate_shows_is_changed_inside_its_program() -> None:
     around = find_blocks(problem.seed_program)
     parents = [
         Individual(
-            n, with_contents(problem.seed_program, around, [f"def centres():\n    return {n}\n"]), (1.0, 0.1, 0.0)
+            n,
+            with_contents(problem.seed_program, around, [f"def centres():\n    return {n}\n"]),
+            rewards,
+            failure,
+            notes,
         )
-        for n in (3, 5)
+        for n, rewards, failure, notes in (
+            (3, None, Failure(FailureKind.CRASHED, "raised", "NameError: name 'n' is not defined"), {}),
+            (5, (1.0, 0.1, 0.0), None, {"log": "circle 7 is the smallest"}),
+        )
     ]
     prompt = build_prompt(problem, PolicyRole.MUTATE, parents, (), policy, np.random.default_rng(0))
+    assert "\n```\nNameError" in prompt.text()
     programs, scratch = programs_in(prompt.text(), problem.seed_program)
     assert (programs, scratch) == ([parent.program for parent in parents], False)
 
