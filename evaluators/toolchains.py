@@ -92,23 +92,23 @@ class Toolchains:
 
     def _version(self, tool: str, path: Path) -> str:
         command = _VERSIONS.get(tool)
-        return "" if command is None else _printed(command, self._path, path.stat().st_mtime_ns)
+        try:
+            return "" if command is None else _printed(command, self._path, path.stat().st_mtime_ns)
+        except (OSError, subprocess.SubprocessError):  # not cached: a library of it may be installed later
+            return ""
 
 
 @lru_cache(maxsize=256)
 def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
     with temporary_folder("version") as home:
         environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8"}
-        try:
-            output = subprocess.run(
-                [shutil.which(command[0], path=path) or command[0], *command[1:]],
-                env=environment,
-                cwd=home,
-                check=True,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_VERSION_S,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return ""
+        output = subprocess.run(
+            [shutil.which(command[0], path=path) or command[0], *command[1:]],
+            env=environment,
+            cwd=home,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_S,
+        )
     return (output.stdout or output.stderr).decode("utf-8", "replace").strip()

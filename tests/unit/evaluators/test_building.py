@@ -189,6 +189,16 @@ def test_a_compiler_that_does_not_work_is_no_compiler(toolchain):
         Toolchains([toolchain]).require(Language(name="Rust", file="a.rs", build=("rustc", "a.rs"), run=("./a",)))
 
 
+def test_a_compiler_whose_library_is_installed_later_works_without_a_restart(toolchain):
+    tool, library = toolchain / "bin" / "gcc", toolchain / "library"
+    tool.write_text(f"#!/bin/sh\ntest -e {library} && echo gcc 12\n")
+    tool.chmod(0o755)
+    tools = Toolchains([toolchain])
+    assert not tools.works("gcc")
+    library.touch()
+    assert tools.works("gcc")
+
+
 def test_languages_are_listed_with_their_version_or_their_problem():
     found = list(Toolchains().languages())
     assert [each.name for each in found] == [known.name for known in KNOWN.values()]
