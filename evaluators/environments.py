@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import sys
 import sysconfig
 import tempfile
@@ -25,7 +26,7 @@ from evaluators.package_installation import install
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _SITE: Final = "site"
 _SEAL: Final = "seal.json"
 _LOCK: Final = ".lock"
@@ -129,7 +130,7 @@ class EnvironmentStore:
             seal = _seal(_digests(site))
             self._check_size(folder)
             for path in (folder, *folder.rglob("*")):
-                path.chmod(0o755 if path.is_dir() else 0o644)
+                path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)  # pip marks programs of wheels
             (folder / _SEAL).write_text(json.dumps(seal), "utf-8")
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.contained.tier_a import NAME as TIER_A
 from evaluators.environments import EnvironmentStore
 from evaluators.evaluator import SandboxEvaluator
 from evaluators.package_installation import environment
@@ -30,7 +31,9 @@ def wheel(folder, name, version="1.0", value=1, more="", extra=None):
     files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files.items():
-            archive.writestr(file, text)
+            member = zipfile.ZipInfo(file)
+            member.external_attr = (0o100755 if text.startswith("#!") else 0o100644) << 16
+            archive.writestr(member, text)
 
 
 def archive(folder, name, marker):
@@ -145,6 +148,22 @@ def test_no_setup_script_runs(index, store, tmp_path):
         with pytest.raises(EvaluatorUnavailableError), store.use([wanted]):
             pass
     assert not marker.exists()
+
+
+def test_a_script_runs_the_program_of_a_package(strongest, index, store, make_problem):
+    if strongest.tier != TIER_A:
+        pytest.skip("programs that are started need tier A, which does not hold here")
+    wheel(index, "solver", extra={"solver/solve": "#!/bin/sh\necho 1\n"})
+    script = (
+        "import os, solver, subprocess\n"
+        "def evaluate(candidate, context):\n"
+        "    program = os.path.join(os.path.dirname(solver.__file__), 'solve')\n"
+        "    return float(subprocess.run([program], capture_output=True, check=True).stdout)\n"
+    )
+    problem = make_problem("evaluator", evaluator=script, requirements=["solver==1.0"], limits={"wall_s": 20})
+    with closing(SandboxEvaluator(TIER_A, environments=store)) as sandbox:
+        (result,) = sandbox.evaluate(problem, ["x = 1"], seeds=[0])
+    assert result.rewards == (1.0,), result.failure
 
 
 def test_changed_folders_are_built_again(index, store):
