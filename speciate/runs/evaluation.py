@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.data_files import content_of
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import BEST_FILE, Problem
 from speciate.domain.target import TargetSet
@@ -167,7 +168,8 @@ def with_output(problem: Problem, carried: CarriedOutput | None) -> Problem:
     """Return the problem with the carried output as the data file ``best.json`` (``carry = "best"``, ADR 49)."""
     if carried is None:
         return problem
-    return problem.model_copy(update={"data_files": {**problem.data_files, BEST_FILE: carried.output}})
+    best = content_of(carried.output.encode())  # a text like the beginning of binary data is no mistake
+    return problem.model_copy(update={"data_files": {**problem.data_files, BEST_FILE: best}})
 
 
 def reject_out_of_scale(problem: Problem, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:

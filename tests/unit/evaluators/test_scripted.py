@@ -11,6 +11,7 @@ from speciate.ports.work import CarriedOutput
 from speciate.runs.evaluation import with_output
 from speciate.runs.silent_failure import silent_failure
 
+LIKE_BINARY = "data:;base64,no"
 DOUBLE = "def solve(x):\n    return 2 * x\n"
 
 
@@ -309,6 +310,14 @@ def test_a_carried_output_reaches_candidate_and_script_and_goes_with_its_batch(s
     assert failed.failure is not None
     assert kept.rewards == (3.0,)
     assert not list(sandbox._sandbox.folders.root.iterdir())
+
+
+def test_an_output_that_begins_like_binary_data_is_the_same_text_for_the_next(sandbox, scripted):
+    problem = with_output(
+        scripted("return candidate.call('solve').unwrap()", carry="best"), CarriedOutput(1, LIKE_BINARY)
+    )
+    program = f"def solve():\n    return int(open('data/best.json').read() == {LIKE_BINARY!r})\n"
+    assert one(sandbox, problem, program).rewards == (1.0,)
 
 
 def test_an_output_that_is_too_long_is_left_out_whole(sandbox, scripted):
