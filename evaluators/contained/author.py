@@ -177,7 +177,7 @@ def outcome_of(measure: Callable[[], Any], first: dict[str, Any], candidate: Can
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
         raised = describe(error, text, NAME, quote=candidate is None or not candidate.knows_held_out)
-        raised += next((f" ({hint})" for part, hint in _HINTS.items() if part in str(error)), "")
+        raised += next((f" ({hint})" for part, hint in _HINTS.items() if part in describe(error, text, NAME)), "")
         return {"raised": raised, "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
 
@@ -193,15 +193,15 @@ def awaited(result: Any) -> Any:
 
 
 def _numbers(rewards: Any, records: list[str]) -> dict[str, Any]:
-    if isinstance(rewards, int | float):
-        rewards = {"score": rewards}
+    if isinstance(plain := _plain(rewards), int | float):
+        rewards = {"score": plain}
     if not isinstance(rewards, dict):
         raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number, or a number")
     return {str(name): _number(name, value, records) for name, value in rewards.items()}
 
 
 def _number(name: object, value: Any, records: list[str]) -> Any:
-    plain = tolist() if callable(tolist := getattr(value, "tolist", None)) else value
+    plain = _plain(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         return str(plain)  # not JSON: sent as text, so that the worker rejects it with the domain's message
     try:
@@ -211,6 +211,10 @@ def _number(name: object, value: Any, records: list[str]) -> Any:
             return None
         raise TypeError(f"reward {str(name)!r} is {type(value).__name__}: expected a finite number") from None
     return plain
+
+
+def _plain(value: Any) -> Any:
+    return tolist() if callable(tolist := getattr(value, "tolist", None)) else value
 
 
 def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) -> None:

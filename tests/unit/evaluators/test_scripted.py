@@ -171,6 +171,7 @@ def test_what_the_candidate_prints_is_kept(sandbox, scripted):
     ("body", "kind", "reason", "words"),
     [
         ("raise KeyError('here')", FailureKind.INVALID_OUTPUT, "evaluator_raised", "KeyError: 'here'"),
+        ("raise ValueError(10 ** 5000)", FailureKind.INVALID_OUTPUT, "evaluator_raised", "ValueError"),
         ("raise SystemExit(3)", FailureKind.INVALID_OUTPUT, "evaluator_raised", "SystemExit"),
         ("return {'score': float('nan')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is nan"),
         ("return {'score': float('-inf')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is -inf"),
@@ -226,6 +227,10 @@ def test_a_script_that_cannot_be_loaded_fails_every_program(sandbox, make_proble
         assert evaluation.failure is not None
         assert evaluation.failure.kind is kind
         assert words in evaluation.failure.detail
+
+
+def test_a_number_of_numpy_is_a_number(sandbox, scripted):
+    assert one(sandbox, scripted("import numpy\nreturn numpy.sum([True, True])")).rewards == (2.0,)
 
 
 def test_notes_are_bounded(sandbox, scripted):
