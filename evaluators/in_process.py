@@ -12,7 +12,7 @@ from functools import partial
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import StageRewards, run_cascade
-from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.channel import Message
 from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.images.scoring import evaluate_in_image
@@ -20,6 +20,7 @@ from evaluators.script import OTHER, ScriptOutput, read_notes, read_outcome
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
+from evaluators.tiers.supervisor import longest_answer
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
@@ -47,7 +48,7 @@ class _InProcessRun:
         self._batch, self._program, self._seed = batch, program, seed
         self._findings = ScriptOutput()
         limits = batch.problem.limits
-        frame_bytes = limits.output_bytes + ENVELOPE_BYTES
+        frame_bytes = longest_answer(ProcessRole.IN_PROCESS, limits)
         self._session = Session(starter.take(), frame_bytes=frame_bytes, log_bytes=limits.log_bytes, heard=_report_line)
         self._usage: ResourceUsage | None = None
 

@@ -8,15 +8,15 @@ from typing import Self
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import StageRewards
-from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.contained.wire import PROGRESS_CHARS
+from evaluators.channel import Message
+from evaluators.contained.wire import LABEL_CHARS, MAX_NOTES, PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance, TimeLeft
 from evaluators.shared_clock import SharedClock
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
-from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
+from evaluators.tiers.supervisor import longest_answer
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, UNMEASURED, Evaluation, Failure, FailureKind
 from speciate.domain.data_files import check_data_files
 from speciate.domain.objective import Objective
@@ -33,7 +33,6 @@ OTHER = "other metrics"
 RAISED = "evaluator_raised"
 """Reason of a failure by an exception of the script."""
 
-_MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
 
 
@@ -149,7 +148,9 @@ class Script:
     def _load(self) -> None:
         problem = self._batch.problem
         self._session = Session(
-            self._starter.take(), frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES, log_bytes=problem.limits.log_bytes
+            self._starter.take(),
+            frame_bytes=longest_answer(ProcessRole.AUTHOR, problem.limits),
+            log_bytes=problem.limits.log_bytes,
         )
         functions = [step.function for step in problem.cascade if not step.external]
         calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions
@@ -263,16 +264,16 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
     notes = {UNMEASURED: ", ".join(unmeasured)} if unmeasured else {}
     space_left = problem.limits.log_bytes
     sent = message.get("notes")
-    for note in sent[:_MAX_NOTES] if isinstance(sent, list) else []:
+    for note in sent[:MAX_NOTES] if isinstance(sent, list) else []:
         match note:
             case [str(label), str(text)]:
                 if label == OUTPUT and problem.carry is not None and len(text) > space_left:
                     # Part of an output is no start for others.
                     label = "output left out"
-                    text = f"it has {len(text)} characters, limits.log_bytes leaves {space_left}"
+                    text = f"it has at least {len(text)} characters, limits.log_bytes leaves {space_left}"
                 note_text = sanitize(text[:space_left], space_left)
                 space_left -= len(note_text)
-                label = sanitize(label, 80)
+                label = sanitize(label, LABEL_CHARS)
                 separator = ", " if label == UNMEASURED else "\n"
                 notes[label] = f"{notes[label]}{separator}{note_text}" if label in notes else note_text
             case _:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from . import numba_cache
 from .direct_channel import DirectChannel
 from .program import describe, import_generators, load, reason_of, seed_generators, show_libraries
-from .wire import PROGRESS_CHARS, Wire, encode
+from .wire import LABEL_CHARS, MAX_NOTES, PROGRESS_CHARS, TooLongError, Wire, encode
 
 NAME = "evaluator"
 FOLDER = "data"
@@ -221,6 +221,17 @@ def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) ->
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        wire.write(outcome | {"notes": notes})
+        try:
+            wire.write(outcome | {"notes": notes})
+        except TooLongError:  # at most twelve bytes a character; the worker keeps less
+            wire.write(outcome | {"notes": _cut(notes, wire.max_bytes // 16)})
     except (TypeError, ValueError) as error:
         wire.write({"raised": f"the script's return value cannot be sent: {error}", "notes": []})
+
+
+def _cut(notes: list[tuple[str, str]], left: int) -> list[tuple[str, str]]:
+    kept = []
+    for label, text in notes[:MAX_NOTES]:
+        kept.append((label[:LABEL_CHARS], text[: left + 1]))  # the worker sees what does not fit
+        left = max(left - len(text), 0)
+    return kept

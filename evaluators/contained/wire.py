@@ -11,6 +11,8 @@ from typing import Any
 HEADER_BYTES = 4
 PROGRESS_CHARS = 200
 """Characters of a text of progress."""
+MAX_NOTES, LABEL_CHARS = 32, 80
+"""Notes of an evaluation, and characters of a note's label."""
 _CHUNK_BYTES = 1 << 20
 _FD_BYTES = 4
 _Socket = socket.socket  # a script may replace it

@@ -32,8 +32,9 @@ from evaluators.limits import rlimits, tasks
 from evaluators.tiers.cgroup import ControlGroup, delegated
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
+from speciate.domain.limits import Limits
 
-AUTHOR_FRAME_BYTES = 64 << 20
+_AUTHOR_FRAME_BYTES = 64 << 20
 """Longest message of an author's script, which may hand large inputs to a candidate."""
 
 CREDENTIALS = struct.Struct("3i")  # process, user and group id (man 7 unix)
@@ -252,12 +253,18 @@ def sender(credentials: list[tuple[int, int, bytes]]) -> int:
     return int(CREDENTIALS.unpack(credentials[0][2])[0]) if credentials else 0
 
 
+def longest_answer(role: ProcessRole, limits: Limits) -> int:
+    """Return how many bytes of a frame are accepted from a process."""
+    with_notes = limits.output_bytes + 16 * limits.log_bytes  # of up to twelve bytes a character
+    by_role = {ProcessRole.AUTHOR: _AUTHOR_FRAME_BYTES, ProcessRole.IN_PROCESS: with_notes}
+    return by_role.get(role, limits.output_bytes) + ENVELOPE_BYTES
+
+
 def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
     limits = needs.limits
-    longest = AUTHOR_FRAME_BYTES if needs.role is ProcessRole.AUTHOR else limits.output_bytes
     return SpawnRequest(
         role=needs.role.value,
-        frame_bytes=longest + ENVELOPE_BYTES // 2,
+        frame_bytes=longest_answer(needs.role, limits) - ENVELOPE_BYTES // 2,
         # Authors serve many evaluations, and the command role limits its commands itself.
         rlimits=rlimits(
             limits,

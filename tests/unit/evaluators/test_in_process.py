@@ -50,6 +50,18 @@ def test_metrics_that_are_texts_are_notes_of_their_own(sandbox, problem):
     assert notes == {"error": "no data", "other metrics": "speed = 3"}
 
 
+@pytest.mark.parametrize("text", ["'x' * 2_000_000", r"'\U0001f600' * 200_000"])
+def test_a_long_artifact_is_cut_and_an_output_left_out(sandbox, problem, text):
+    script = (
+        f"class Result:\n    metrics, artifacts = {{'score': 1.0}}, {{'log': {text}, 'output': {text}}}\n"
+        "def evaluate(path):\n    return Result\n"
+    )
+    evaluation = evaluate(sandbox, problem(evaluator=script, carry="best"), GOOD)
+    assert evaluation.rewards == (1.0,)
+    assert evaluation.artifacts.keys() == {"log", "output left out"}
+    assert len(evaluation.artifacts["log"]) == problem().limits.log_bytes
+
+
 def test_each_candidate_has_a_process_of_its_own(sandbox, problem):
     leave = "import builtins\nbuiltins.left = 1\n" + GOOD
     look = "import builtins\ndef solve(x):\n    return 42 * hasattr(builtins, 'left')\n"
