@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.build_cache import BuildCache
@@ -123,7 +122,7 @@ class SandboxEvaluator:
                 problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s
             )
             batch = self._prepared(batch)
-            with self._folder(problem) as folder:
+            with self._sandbox.folders.opened(problem.data_files, once=problem.carry is not None) as folder:
                 site = None if environment is None else environment.site
                 batch = replace(batch, folder=folder, site=site)
                 try:
@@ -167,17 +166,6 @@ class SandboxEvaluator:
         self._toolchains.require(problem.language)
         surroundings = digest_of([self._toolchains.identity(problem.language), problem.data_files])
         return replace(batch, builds=self._builds, surroundings=surroundings)
-
-    @contextlib.contextmanager
-    def _folder(self, problem: Problem) -> Iterator[Path | None]:
-        """Provide the folder of the problem's data files; one with a carried output serves a single batch."""
-        if not problem.data_files:
-            yield None
-        elif problem.carry is None:
-            yield self._sandbox.folders.shared(problem.data_files)
-        else:
-            with self._sandbox.folders.own(problem.data_files) as folder:
-                yield folder
 
     def close(self) -> None:
         self._sandbox.close()

@@ -35,7 +35,7 @@ def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
 def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
     files = {**batch.problem.data_files, batch.problem.main_file: program}
     with (
-        batch.sandbox.folders.own(files) as folder,
+        batch.sandbox.folders.opened(files, once=True) as folder,
         ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter,
     ):
         return _InProcessRun(batch, starter, program, seed).evaluation()

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Self
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
@@ -51,7 +51,7 @@ class Script:
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
         self.clock = SharedClock()
-        self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR, _folder(batch)), 1)
+        self._opened = ExitStack()
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
         self._limit_s = 0.0  # last time limit, for failure messages
@@ -185,6 +185,10 @@ class Script:
         return ScriptFailedError(BATCH_DEADLINE if late else named, "".join(session.logs().values()))
 
     def __enter__(self) -> Self:
+        sandbox, problem = self._batch.sandbox, self._batch.problem
+        folder = self._opened.enter_context(sandbox.folders.opened(_files(problem), once=problem.carry is not None))
+        needs = self._batch.needs(ProcessRole.AUTHOR, folder)
+        self._starter = self._opened.enter_context(ProcessStarter(sandbox, needs, 1))
         self._starter.warm()  # start in parallel with the first candidate
         return self
 
@@ -193,20 +197,17 @@ class Script:
         if self._session is not None:
             self._session.end()
             self._session = None
-        self._starter.close()
+        self._opened.close()
 
 
-def _folder(batch: EvaluationBatch) -> Path | None:
-    """Return a folder with the script's files beside the data files; None if no file has the name of one."""
-    problem = batch.problem
+def _files(problem: Problem) -> dict[str, str]:
+    """Return the script's files beside the data files; none if no file has the name of one."""
     files = {name: text for name, text in problem.files.items() if re.fullmatch(FILE_PATH, name)}
-    if not files:
-        return None
     try:
         check_data_files(files | problem.data_files)
     except ValueError:  # a text that is no data, or the name of a folder: the script has its files as texts only
-        return None
-    return batch.sandbox.folders.shared(files | problem.data_files)
+        return {}
+    return files and files | problem.data_files
 
 
 @dataclass(slots=True)

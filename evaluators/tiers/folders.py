@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from evaluators.local_folders import make_temporary_folder, remove_left_folders
 from speciate.domain.data_files import bytes_of
+from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 
 DATA = "data"
@@ -34,22 +35,24 @@ class ProblemFolders:
                 self._root.chmod(0o711)
             return self._root
 
-    def shared(self, files: dict[str, str]) -> Path:
-        """Return a folder with these texts in its sub-folder ``data``; the same folder for the same files."""
-        folder = self.root / digest_of(files)[:32]
+    @contextmanager
+    def opened(self, files: dict[str, str], *, once: bool) -> Iterator[Path | None]:
+        """Provide a folder with these texts in its sub-folder ``data``; None without any.
+
+        The folder is the same for the same files, unless they serve ``once``. Raises ``EvaluatorUnavailableError``.
+        """
+        if not files:
+            yield None
+            return
+        folder = self.root / (uuid4().hex if once else digest_of(files)[:32])
         with self._lock:
             if not folder.exists():
                 _fill(folder, files)
-        return folder
-
-    @contextmanager
-    def own(self, files: dict[str, str]) -> Iterator[Path]:
-        folder = self.root / uuid4().hex
-        _fill(folder, files)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if once:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:
@@ -70,16 +73,17 @@ class ProblemFolders:
 def _fill(folder: Path, files: dict[str, str]) -> None:
     # Under another name until it is complete; readable by the user of contained processes.
     half = folder.with_name(f".{folder.name}")
-    data = half / DATA
-    data.mkdir(parents=True)
-    for name, content in files.items():
-        path = data / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes_of(content))
-        path.chmod(0o644)
-    for below in data.rglob("*"):
-        if below.is_dir():
-            below.chmod(0o755)
-    data.chmod(0o755)
-    half.chmod(0o755)
-    half.rename(folder)
+    try:
+        for name, content in files.items():
+            path = half / DATA / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes_of(content))
+        for path in (half, *half.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        half.rename(folder)
+    except OSError as error:
+        shutil.rmtree(half, ignore_errors=True)
+        raise EvaluatorUnavailableError(
+            f"The files of a problem cannot be written below {folder.parent}: {error.strerror}.",
+            remedy="Free space on its disk, or let TMPDIR name a folder of another one; then resume the run.",
+        ) from error

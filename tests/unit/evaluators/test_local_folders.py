@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 
 from evaluators.local_folders import make_temporary_folder, temporary_folder
 from evaluators.tiers.folders import ProblemFolders
+from speciate.domain.errors import EvaluatorUnavailableError
 
 
 def test_folders_of_killed_processes_are_removed_and_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,11 +36,27 @@ def test_the_last_process_of_a_pool_removes_the_files_of_killed_ones_without_fil
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = (
         "import os; from evaluators.tiers.folders import ProblemFolders\n"
-        "print(ProblemFolders().shared({'maze.json': '{}'})); os.kill(os.getpid(), 9)"
+        "print(ProblemFolders().opened({'maze.json': '{}'}, once=False).__enter__()); os.kill(os.getpid(), 9)"
     )
     assert Path(_printed(program, tmp_path), "data", "maze.json").exists()
     ProblemFolders().leave()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_full_disk_is_forgotten_once_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders, files = ProblemFolders(), {"below/maze.json": "x" * 100_000}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # Python ignores the signal and sees an error
+    try:
+        with pytest.raises(EvaluatorUnavailableError, match="cannot be written"), folders.opened(files, once=False):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with folders.opened(files, once=False) as folder:
+        assert folder is not None
+        assert Path(folder, "data/below/maze.json").stat().st_size == 100_000
+    folders.close()
 
 
 def _printed(program: str, folder: Path) -> str:

@@ -302,7 +302,7 @@ def test_a_carried_output_reaches_candidate_and_script_and_goes_with_its_batch(s
         "context.note('output', json.dumps(found))\n"
         "return {'score': float(len(found))}"
     )
-    problem = scripted("import json\n" + body, carry="best")
+    problem = scripted("import json\n" + body, carry="best", files={"helper.py": ""})
     first = one(sandbox, problem, CONTINUES)
     assert (first.rewards, first.artifacts["output"]) == ((1.0,), "[7]")
     second = one(sandbox, with_output(problem, CarriedOutput(1, first.artifacts["output"])), CONTINUES)
