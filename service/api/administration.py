@@ -16,6 +16,7 @@ from speciate.domain.errors import NotFoundError, invalid_field
 from speciate.domain.values import ONE_LINE, Slug, Value
 from speciate.schema.base import Page
 from speciate.schema.projects import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
+from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute)
 
@@ -89,9 +90,15 @@ def list_projects(
 @router.post("/projects", status_code=201, dependencies=[NeedsOperator])
 def create_project(body: ProjectRequest, stores: StoresDep, response: Response) -> ProjectRecord:
     """Create a project. Requires the operator token."""
+    created = add_project(body, stores)
+    response.headers["Location"] = f"/v1/projects/{created.slug}"
+    return created
+
+
+def add_project(body: ProjectRequest, stores: Stores) -> ProjectRecord:
+    """Create a project as a request or a form describes it, with the built-in policies."""
     created = stores.projects.create(body.slug, body.title, body.quota)
     stores.within(created.id).catalog.add_built_in()
-    response.headers["Location"] = f"/v1/projects/{created.slug}"
     return created
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.api.administration import ProjectRequest, TokenRequest
+from service.api.administration import ProjectRequest, TokenRequest, add_project
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
@@ -59,8 +59,7 @@ def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep
 @router.post("/projects", dependencies=[NeedsOperator])
 def create_project(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
     try:
-        body = ProjectRequest(slug=form.text("slug"), title=form.text("title"))
-        dashboard.stores.projects.create(body.slug, body.title)
+        add_project(ProjectRequest(slug=form.text("slug"), title=form.text("title")), dashboard.stores)
     except (SpeciateError, ValidationError) as error:
         return _page(request, dashboard, principal, values=form.fields, errors=form_errors(error))
     return RedirectResponse("/access", 303)

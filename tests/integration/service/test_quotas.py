@@ -38,6 +38,16 @@ def run(evaluations: int | None = 13, **budget: float) -> dict[str, Any]:
     return {"problem": "toy", "policy": "scripted", "budget": limits, "lanes": 1, "batch": 4}
 
 
+def test_a_project_of_the_access_page_has_the_built_in_policies(lab: Lab) -> None:
+    lab.api.post("/v1/projects", {"slug": "by-api"})
+    assert lab.send_form("/access/projects", {"slug": "by-page"}).status_code == 303
+    listed = [
+        [policy["definition"]["slug"] for policy in lab.api.get("/v1/policies", headers=headers).json()["items"]]
+        for headers in ({"Speciate-Project": "by-api"}, {"Speciate-Project": "by-page"})
+    ]
+    assert listed[0] == listed[1] != []
+
+
 def test_declared_budgets_count_in_full_until_the_run_ends(lab: Lab) -> None:
     limit(lab, evaluations_per_day=30)
     first = lab.start(13)
