@@ -13,7 +13,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import page
-from service.dashboard.parameters import parse_id
+from service.dashboard.parameters import parse_count, parse_id
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import SpeciateError, invalid_field
@@ -101,6 +101,7 @@ def _page(
 def _expiry(days: str) -> datetime | None:
     if not days:
         return None
-    if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MAX_DAYS):
-        raise invalid_field("The token", "days", f"is {days[:20]!r}: expected a number of days")
-    return datetime.now(UTC) + timedelta(days=int(days))
+    number = parse_count(days)
+    if not number or number > _MAX_DAYS:
+        raise invalid_field("The token", "days", f"is {days[:20]!r}: expected a number of days up to {_MAX_DAYS:,}")
+    return datetime.now(UTC) + timedelta(days=number)

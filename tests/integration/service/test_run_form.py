@@ -138,6 +138,12 @@ def test_numbers_for_names_are_refused(lab: Lab) -> None:
         assert (answer.status_code, "valid string" in answer.text) == (422, True)
 
 
+def test_days_of_a_token_are_a_number_of_days(lab: Lab) -> None:
+    for days in ("0", "-1", "1.5", "36501", "0000000019999999999", "9" * 5000):
+        answer = lab.send_form("/access/tokens", {"name": "x", "scope": "read", "days": days})
+        assert (answer.status_code, "expected a number of days" in answer.text) == (422, True), days
+
+
 def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
     page = lab.send_form("/runs", {"problem": "toi", "policy": "script", "budget.evaluations": ""}).text
     for expected in ("there is no problem &#39;toi&#39;", "there is no policy &#39;script&#39;", "budget"):
