@@ -258,4 +258,4 @@ def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[st
         texts |= {"system": rollout.system, "prompt": rollout.user, "completion": rollout.completion}
     if candidate.failure_detail:
         texts["failure"] = candidate.failure_detail
-    return texts | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
+    return texts | {f"note-{name}": text for name, text in candidate.artifacts.items() if name.isidentifier()}

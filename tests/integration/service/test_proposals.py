@@ -93,6 +93,9 @@ def test_an_external_run_waits_for_proposals_and_its_unlock_names_the_author(lab
     assert "it is completed" in details["detail"]
 
 
+NOTES = {"größe": "n", "program": "p"}
+
+
 class WorseOnRepetition(ToyEvaluator):
     """Measures a smaller ``x`` each time it evaluates a program again."""
 
@@ -104,7 +107,7 @@ class WorseOnRepetition(ToyEvaluator):
         return [
             one
             if one.rewards is None
-            else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]), artifacts={"output": "[8]", "größe": "n"})
+            else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]), artifacts={"output": "[8]", **NOTES})
             for one, n in zip(found, repeated, strict=True)
         ]
 
@@ -121,10 +124,12 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert found["refuted"] == told
     child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
     assert (child["targets"], child["refuted"], child["repeats"]) == (["half"], told, [{"x": 7.0, "y": 1.0}])
-    assert (found["feedback"], child["artifacts"]["output"]) == ({"größe": "n"}, "[8]")
-    download = lab.api.get(f"/runs/{run}/candidates/2/größe.txt")
-    name = "attachment; filename*=UTF-8''candidate-2-gr%C3%B6%C3%9Fe.txt"
+    assert (found["feedback"], child["artifacts"]["output"]) == (NOTES, "[8]")
+    download = lab.api.get(f"/runs/{run}/candidates/2/note-größe.txt")
+    name = "attachment; filename*=UTF-8''candidate-2-note-gr%C3%B6%C3%9Fe.txt"
     assert (download.text, download.headers["content-disposition"]) == ("n", name)
+    texts = [lab.api.get(f"/runs/{run}/candidates/2/{each}.txt").text for each in ("program", "note-program")]
+    assert texts == [child["program"], "p"]
     assert "independent of seed and time" in found["next"]
     path = f"/v1/runs/{run}/candidates"
     assert lab.api.get(f"{path}?target=both").json()["items"] == []
