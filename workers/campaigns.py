@@ -75,12 +75,14 @@ def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> Non
     """Take the next step of an open slice: start its run, raise the run's grant, or record the result."""
     run = record.problems[stored.slice.problem]
     started = run.run_id is not None and run.state is not RunState.CREATED
-    if not run.ended and not (started and run.granted >= stored.upto):
+    if run.ended or (run.run_id is None and record.state is DeclarationState.CANCELLED):
+        stores.campaigns.settle(record.id, stored, run, _why_closed(run))
+    elif not (started and run.granted >= stored.upto):
         # What the project's quota does not allow in this pass, a later pass grants.
         if record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0:
             _grant(stores, record, stored, run)
-    elif run.ended or waits_for_grant(run.reason):
-        stores.campaigns.settle(record.id, stored, run, _why_closed(run) if run.ended else None)
+    elif waits_for_grant(run.reason):
+        stores.campaigns.settle(record.id, stored, run, None)
 
 
 def _grant(stores: Stores, record: CampaignRecord, stored: StoredSlice, run: CampaignProblem) -> None:
@@ -111,7 +113,7 @@ def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> 
 
 
 def _why_closed(run: CampaignProblem) -> str:
-    state = "" if run.state is None else run.state.value
+    state = "not started" if run.state is None else run.state.value
     return "unlocked" if run.unlocked else f"its run is {state}" + (f": {run.reason}" if run.reason else "")
 
 

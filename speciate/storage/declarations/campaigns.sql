@@ -13,7 +13,7 @@ FROM campaigns d CROSS JOIN LATERAL (
 
 -- pending: Running and paused campaigns, and cancelled ones with an open run or slice.
 SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'cancelled' AND EXISTS (
-  SELECT FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
+  SELECT FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id
     LEFT JOIN campaign_slices s ON s.campaign_id = r.campaign_id AND s.position = r.position AND s.spent IS NULL
   WHERE r.campaign_id = c.id AND (s.ord IS NOT NULL OR p.state NOT IN ('completed', 'failed', 'cancelled')))
 ORDER BY id

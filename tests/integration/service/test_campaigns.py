@@ -235,6 +235,19 @@ def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
     assert details["detail"] == "campaign 'first' is cancelled and cannot become running: it has ended."
 
 
+def test_a_cancelled_campaign_closes_slices_whose_run_has_not_started(fair: Lab) -> None:
+    fair.api.post("/v1/projects/default:quota", {"concurrent_runs": 1})
+    _declare(fair)
+    CampaignController().run(fair.stores)
+    fair.api.post("/v1/campaigns/first:cancel")
+    for _ in range(3):
+        CampaignController().run(fair.stores)
+    assert fair.stores.campaigns.pending() == ()
+    cancelled, waiting = ((each["spent"], each["closed"]) for each in _slices(fair))
+    assert cancelled == (0, "its run is cancelled: campaign first is cancelled")
+    assert waiting == (0, "its run is not started")
+
+
 def test_campaign_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> None:
     fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/"))
     _declare(fair)
