@@ -26,10 +26,11 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
     return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
 
 
-def require_page_name(slug: str) -> None:
-    """Raise ``InvalidInputError`` for the one name whose page the dashboard's form hides."""
-    if slug == "new":
-        raise invalid_field("The name", "slug", "'new' is the address of a form: choose another name")
+def require_page_name(slug: str, *keywords: str) -> None:
+    """Raise ``InvalidInputError`` for the one name whose page the dashboard's form hides, and for ``keywords``."""
+    if slug in ("new", *keywords):
+        use = "a keyword of the filter of runs" if slug in keywords else "the address of a form"
+        raise invalid_field("The name", "slug", f"{slug!r} is {use}: choose another name")
 
 
 def not_found(

@@ -18,6 +18,7 @@ from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.lookup import named, not_found, require_page_name, require_row
+from speciate.storage.runs.records import ALL_RUNS, OWN_RUNS
 from speciate.storage.statements import Statements
 from speciate.storage.tables.access import idempotency_keys
 from speciate.storage.webhooks.queue import enqueue
@@ -61,7 +62,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
         ``ConflictError`` if another has the name, or the key was used for another request.
         """
-        require_page_name(declared.slug)
+        require_page_name(declared.slug, OWN_RUNS, ALL_RUNS)
         key = None if idempotency_key is None else scoped_key(self._home, idempotency_key)
         with self._engine.begin() as connection:
             if key is not None:

@@ -325,6 +325,8 @@ INVALID: list[tuple[dict[str, Any], int, str, str]] = [
     ({"evaluations": 10**6}, 422, "invalid-input", "would be 200,000 slices: expected at least 50"),
     ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
     ({"problems": []}, 422, "invalid-input", "at least 1 item"),
+    ({"slug": "own"}, 422, "invalid-input", "'own' is a keyword of the filter of runs"),
+    ({"slug": "all"}, 422, "invalid-input", "'all' is a keyword of the filter of runs"),
     ({"problems": ["easy", "easy@1"]}, 422, "invalid-input", "named twice"),
     ({"policy": "external"}, 422, "invalid-input", "runs of a campaign take no proposals"),
     ({"policy": {"guesser": 1, "guesser@1": 1}}, 422, "invalid-input", "every policy once"),
