@@ -8,6 +8,7 @@ from typing import Any
 
 from speciate.inference.engine import GenerationRequest, SampledCompletion
 from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
+from speciate.policies.verification import by_text
 
 
 def completion_text(text: TextTokenizer, request: GenerationRequest, index: int) -> str:
@@ -73,7 +74,7 @@ def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dic
     tokens = [text.token(token) for token in sampled.token_ids]
     offsets = list(accumulate(text.lengths(sampled.token_ids[:-1]), initial=0))
     tops = [
-        {**{text.token(each): value for each, value in likeliest}, token: logprob}
+        by_text([*((text.token(each), value) for each, value in likeliest), (token, logprob)])
         for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)
     ]
     return {"tokens": tokens, "token_logprobs": list(sampled.logprobs), "top_logprobs": tops, "text_offset": offsets}

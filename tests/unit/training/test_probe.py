@@ -21,9 +21,10 @@ from speciate.inference.sequences import SequenceTable
 from speciate.policies.manifest import Manifest, read_manifest, write_manifest
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.verification import TOLERANCE, Verdict, judged, verify
+from speciate.training.models import load_model
 from speciate.training.probe import trace
 from tests.support.http_server import serve_app
-from tests.unit.inference.checkpoints import write
+from tests.unit.inference.checkpoints import write, write_bytes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -83,6 +84,16 @@ def endpoint(folders, probe, **options):
 def test_the_trained_weights_are_recognised(lab):
     folders, probe = lab
     with endpoint({"adapter": folders["trained"], "base": folders["base"]}, probe, base_model="base") as client:
+        assert "it answers with the trained weights (0.000 nats per token" in client.ping()
+
+
+def test_tokens_with_the_same_text_are_no_other_weights(tmp_path):
+    """Most bytes of other scripts are no text of their own: the likeliest one stands for all of them."""
+    trained, base = (write_bytes(tmp_path / str(seed), seed=seed) for seed in (3, 4))
+    traces = [trace(*load_model(folder), PROMPTS) for folder in (trained, base)]
+    assert len(traces[0][0][0]) < 24, "some of the likeliest have one text"
+    probe = Probe(prompts=PROMPTS, trained=traces[0], base=traces[1])
+    with endpoint({"adapter": trained}, probe) as client:
         assert "it answers with the trained weights (0.000 nats per token" in client.ping()
 
 
