@@ -98,7 +98,12 @@ def warm_up(
         trainer.model_accepts_loss_kwargs = True  # so that the tokens of an update are counted for ``compute_loss``
         # Complete with its state, which is written after weights and optimizer.
         last = last_checkpoint(folder, lambda path: path.joinpath("trainer_state.json").is_file())
-        if last is not None or not gate.passes(0):
+        if last is not None:
+            history = json.loads(last.joinpath("trainer_state.json").read_text("utf-8"))["log_history"]
+            gate.measured = [each for each in history if "readable" in each]
+        if last is not None and (gate.passed or gate.measured[-1]["step"] >= chosen.steps):
+            trainer._load_from_checkpoint(str(last))  # transformers would make one more update
+        elif last is not None or not gate.passes(0):
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         steps, share = int(gate.measured[-1]["step"]), gate.measured[-1]["readable"]
         if not gate.passed:
@@ -136,7 +141,7 @@ class _Sampler:
         cpu: bool,
         judge: Judge | None,
     ) -> None:
-        self._task, self._chosen, self._m, self._judge = task, chosen, task.answers, judge
+        self._task, self._chosen, self._m, self.judge = task, chosen, task.answers, judge
         self._problems = problems_of(task, Split.TRAIN, chosen.problems + chosen.held_out)
         self._count = max(1, len(self._problems) - chosen.held_out)
         plain = replace(config, use_vllm=False, kl=0.0, mutation_share=0.0, lora_rank=0, warm_up=None)
@@ -156,9 +161,9 @@ class _Sampler:
         # A repeated answer is in the form, too.
         readable = [sum(each in (None, Reason.DUPLICATE_IN_ROLLOUT) for each in slots) / self._m for slots in reasons]
         measured = {"readable": float(np.mean(readable))}
-        if self._judge is not None:
+        if self.judge is not None:
             singles = self._sampled(self._singles, step, held_out)
-            measured |= self._judge([self._problems[i] for i in held_out], singles, sets)
+            measured |= self.judge([self._problems[i] for i in held_out], singles, sets)
         return measured
 
     def _sampled(self, trainer: VectorTrainer, step: int, indices: Sequence[int]) -> Sampled:
@@ -248,7 +253,7 @@ class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types
     @property
     def passed(self) -> bool:
         last = self.measured[-1]
-        return last["readable"] >= self._chosen.gate and last.get("ready", 1.0) >= 1.0
+        return last["readable"] >= self._chosen.gate and last.get("ready", float(self._sampler.judge is None)) >= 1.0
 
     def passes(self, step: int) -> bool:
         measured = self._sampler.measure(step)
@@ -258,8 +263,7 @@ class _Gate(TrainerCallback):  # type: ignore[misc]  # transformers has no types
         return self.passed
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Keep the measurements in the state, which a resumed warm-up restores."""
-        self.measured = [each for each in state.log_history if "readable" in each] or self.measured
+        """Keep the measurements in the state, from which a resumed warm-up reads them."""
         state.log_history = [*self.measured]
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:

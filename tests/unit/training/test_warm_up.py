@@ -143,6 +143,24 @@ def test_an_interrupted_warm_up_continues_to_the_same_weights(base, warmed, tmp_
     assert read_manifest(tmp_path / "cut").metrics == read_manifest(warmed).metrics
 
 
+def test_a_warm_up_that_could_not_be_written_is_resumed_without_an_update(base, tmp_path, monkeypatch):
+    folder, measures = tmp_path / "warm", iter([0.0, 0.95])
+    config = replace(CONFIG, warm_up=replace(WARM, steps=4, every=2))
+    monkeypatch.setattr(module._Sampler, "measure", lambda *_: {"readable": next(measures)})
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(module, "write_manifest", fail)
+        with pytest.raises(ConflictError, match="No space left"):
+            warm_up(TASK, config, base, folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    warm_up(TASK, config, base, folder, resume=True)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert read_manifest(folder).steps == 2
+
+
 def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
     folder = tmp_path / "warm"
     few = replace(CONFIG, bfloat16=True, warm_up=replace(WARM, steps=2, every=2))
@@ -150,6 +168,8 @@ def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
         warm_up(TASK, few, base, folder)
     assert "--resume" in raised.value.remedy
     assert not (folder / "manifest.json").exists()
+    with pytest.raises(InvalidInputError, match="after 2 updates"):
+        warm_up(TASK, few, base, folder, resume=True)
     easy = replace(few, warm_up=replace(few.warm_up, steps=4, gate=1e-9))
 
     def judge(problems, singles, sets):
