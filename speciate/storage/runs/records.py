@@ -95,10 +95,10 @@ class RunListing:
         visible = visibility_condition(runs.visibility, "r.")
         conditions = " AND ".join(filter(None, (clause.removeprefix(" WHERE "), visible, self.after)))
         page = SQL.build("page", key=self.key, direction=self.direction, conditions=conditions)
-        return page, {**binds, **self.binds, "limit": limit}
+        return page, {"read_at": None, **binds, **self.binds, "limit": limit}
 
     def cursor(self, row: sa.Row[Any]) -> Sequence[Any]:
-        return [self.name, row.sort_key, str(row.id)] if self.name else cursors.by_id(row)
+        return [self.name, row.sort_key, str(row.id), row.read_at] if self.name else cursors.by_id(row)
 
 
 def run_listing(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunListing:
@@ -112,11 +112,11 @@ def run_listing(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunLis
     key, kind = _KEYS[order]
     if cursor is None:
         return RunListing(key, direction, "", {}, name)
-    cursor_name, last, run = cursors.decode(cursor, [str, kind, UUID])
+    cursor_name, last, run, read_at = cursors.decode(cursor, [str, kind, UUID, float])
     if cursor_name != name:
         raise cursors.refusal()
     after = f"({key} {beyond} :last OR {key} = :last AND r.id < :after)"
-    return RunListing(key, direction, after, {"last": last, "after": run}, name)
+    return RunListing(key, direction, after, {"last": last, "after": run, "read_at": read_at}, name)
 
 
 def run_record(row: sa.Row[Any]) -> RunRecord:

@@ -34,15 +34,18 @@ SELECT {document} FROM {joined} WHERE r.id = :id
 WITH page AS (
   SELECT r.id AS page_id, {key} AS sort_key FROM {tables} WHERE {conditions}
   ORDER BY sort_key {direction}, r.id DESC LIMIT :limit)
-SELECT {document}, sort_key FROM page JOIN {joined} ON r.id = page_id ORDER BY sort_key {direction}, r.id DESC
+SELECT {document}, sort_key, {read_at} AS read_at FROM page JOIN {joined} ON r.id = page_id ORDER BY sort_key {direction}, r.id DESC
 
 -- best_key: Sort key of the best candidate: unlocks first, then the number of met targets, then the hardest one.
 -- The best candidate meets the unlock target exactly if some candidate has an unlock claim that was not refuted.
 (65 * 64 * {best_unlocks} + 64 * bit_count(CAST(g.best_targets AS bit(64)))
   + length(ltrim(CAST(g.best_targets AS bit(64))::text, '0')))
 
--- duration_key: Sort key of the running seconds.
-({running_seconds})
+-- read_at: Time of the first page, which the cursors of a sorted list carry.
+coalesce(cast(:read_at AS float8), extract(epoch FROM statement_timestamp())::float8)
+
+-- duration_key: Sort key of the running seconds, for all pages at the time of the first one: no run passes a page twice.
+(g.seconds + CASE WHEN g.state = 'running' THEN greatest({read_at} - extract(epoch FROM g.running_since), 0) ELSE 0 END)
 
 -- uses_policy: True if the policy proposes, alone or in an ensemble.
 (r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id

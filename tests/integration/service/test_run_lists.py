@@ -93,6 +93,13 @@ def test_every_order_is_complete_in_both_directions(lab: Lab, runs: list[dict[st
         assert [run["id"] for run in walked(lab, sort=order, reverse="true")] == [run["id"] for run in turned]
 
 
+def test_a_list_of_running_runs_by_duration_ends(lab: Lab) -> None:
+    started = [str(lab.start()) for _ in range(3)]
+    for reverse, expected in (("false", started), ("true", started[::-1])):
+        listed = walked(lab, sort="duration", reverse=reverse, limit="1")
+        assert [run["id"] for run in listed] == expected
+
+
 def test_orders_combine_with_filters(lab: Lab, runs: list[dict[str, Any]]) -> None:
     expected = sorted((run for run in runs if run["problem"] == "toy"), key=KEYS[RunOrder.TOKENS], reverse=True)
     assert walked(lab, sort="tokens", problem="toy") == expected
@@ -103,7 +110,13 @@ def test_a_cursor_of_another_order_is_refused(lab: Lab, runs: list[dict[str, Any
     wrong = [{"sort": "evaluations"}, {"sort": "tokens", "reverse": "true"}, {"sort": "problem"}, {}]
     for query in wrong:
         refused(lab.api.get("/v1/runs", params={**query, "cursor": cursor}), 422, "invalid-input")
-    for forged in (["tokens", 1.5, runs[0]["id"]], ["tokens", 2**80, runs[0]["id"]], ["tokens", 1, "x"], [1]):
+    for forged in (
+        ["tokens", 1.5, runs[0]["id"], 1.0],
+        ["tokens", 2**80, runs[0]["id"], 1.0],
+        ["tokens", 1, "x", 1.0],
+        ["tokens", 1, runs[0]["id"], None],
+        [1],
+    ):
         query = {"sort": "tokens", "cursor": cursors.encode(*forged)}
         refused(lab.api.get("/v1/runs", params=query), 422, "invalid-input")
     refused(lab.api.get("/v1/runs", params={"sort": "color"}), 422, "invalid-input")
