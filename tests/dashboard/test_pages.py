@@ -12,6 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from service.dashboard.formatting import number
 from speciate.storage.candidates.listing import CandidateFilter
 from tests.dashboard import samples
 from tests.dashboard.conftest import Site, Visitor, assert_accessible, visiting
@@ -290,6 +291,21 @@ def test_candidates_are_sorted_and_filtered_without_javascript(plain_visitor: Vi
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"show=cost.*sort=sidelobe.*status=failed"))
     expect(page.get_by_text("No candidates match the filter")).to_be_visible()
+
+
+def test_tables_are_sorted_by_the_values_of_numbers(visitor: Visitor) -> None:
+    visitor.go("/policies")
+    head = visitor.page.get_by_role("columnheader").nth(4)
+    cells = visitor.page.locator("table[data-sortable] tbody td:nth-child(5)")
+    for values in ([0.25, 0.5, 987.0, 1234.0], [-1234.5, -5.0, -1.0, 2.0]):
+        texts = list(map(number, values))
+        cells.evaluate_all(
+            "(cells, texts) => cells.forEach((cell, i) => { cell.textContent = texts[i] ?? '–'; })", texts
+        )
+        for order, shown in (("descending", texts[::-1]), ("ascending", texts)):
+            head.get_by_role("button").click()
+            expect(head).to_have_attribute("aria-sort", order)
+            assert [text for text in cells.all_inner_texts() if text != "–"] == shown
 
 
 def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, site: Site) -> None:

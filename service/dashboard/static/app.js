@@ -41,8 +41,10 @@
     head.replaceChildren(button);
     button.addEventListener("click", () => {
       const body = one("tbody", head.closest("table")), rises = head.ariaSort === "descending";
-      const key = (row) => { const cell = row.cells[head.cellIndex]; return one("time", cell)?.dateTime ?? one("b", cell)?.textContent ?? cell.textContent.trim(); };
-      const order = new Intl.Collator(undefined, { numeric: true }).compare;
+      const plain = (text) => text.trim().replaceAll("\u202f", "").replace("\u2212", "-");
+      const key = (row) => { const cell = row.cells[head.cellIndex]; return one("time", cell)?.dateTime ?? plain((one("b", cell) ?? cell).textContent); };
+      const { compare } = new Intl.Collator(undefined, { numeric: true });
+      const order = (a, b) => parseFloat(a) - parseFloat(b) || compare(a, b);
       const rows = [...body.rows].sort((a, b) => order(key(a), key(b)) * (rises ? 1 : -1));
       for (const other of all("th", head.parentElement)) other.ariaSort = null;
       head.ariaSort = rises ? "ascending" : "descending";
