@@ -46,7 +46,7 @@ NAVIGATION: Final = (
     ("/access", "Access", "howto/manage-access"),
 )
 """Path, name and guide of the pages."""
-_BIDI: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BIDI: Final = re.compile("<textarea[^<]*|<input[^>]*|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _MIN_COMPRESSED: Final = 1000
 _HTML: Final = "text/html; charset=utf-8"
 _FLUSH: Final = Markup("<!-- flush -->")
@@ -100,8 +100,11 @@ def macro(name: str, /, *args: Any) -> str:
 
 
 def _shown(html: str) -> str:
-    """Show characters that reverse what follows them: a program may read differently from what runs (trojan source)."""
-    return _BIDI.sub(lambda match: f"[U+{ord(match[0]):04X}]", html)
+    """Show characters that reverse what follows them: a program may read differently from what runs (trojan source).
+
+    Values of forms keep them, since they are sent back.
+    """
+    return _BIDI.sub(lambda match: match[0] if len(match[0]) > 1 else f"[U+{ord(match[0]):04X}]", html)
 
 
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:

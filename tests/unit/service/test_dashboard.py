@@ -208,4 +208,9 @@ def test_empty_lists_say_how_to_start() -> None:
 
 def test_characters_that_reverse_the_text_are_shown() -> None:
     assert macro("count", 2, "\u202e# txet\u2066 ok \u05d0") == "2 [U+202E]# txet[U+2066] ok \u05d0s"
+    assert "[U+202E]" in macro("count", 1, '<textarea><input value="\u202e')
+    # A form sends back what it shows.
+    for field in ('<input name="a" value="&lt;\u202e">', "<textarea>\n&lt;\u202e\u05d0"):
+        (sent,) = _sections(iter([f"{field}</textarea>\u202e"]))
+        assert sent.decode() == f"{field}</textarea>[U+202E]"
     assert b"".join(_sections(iter(["a\u202e", "b"]))) == b"a[U+202E]b"
