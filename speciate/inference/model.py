@@ -16,6 +16,7 @@ there log-probabilities differ by about 1e-7 between batches.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,10 @@ TILE: Final = 16
 
 LEAST_POSITIONS: Final = 4 * TILE
 """Least number of positions to sum over; shorter sums are rounded differently."""
+
+
+_QUERIES: Final = 16 * TILE
+"""Positions of a prompt that attend at once; all of them would take memory quadratic in their number."""
 
 
 def padded(count: int) -> int:
@@ -78,7 +83,7 @@ class Model:
         x = self._embedding[np.pad(tokens, ((0, 0), (0, wide - length)))].reshape(rows * wide, -1)
         rotations = self._rotations[np.minimum(np.arange(wide), c.max_position_embeddings - 1)]
         rotations = np.tile(rotations, (rows, 1))  # (R T, d / 2)
-        causal = np.triu(np.full((wide, wide), -np.inf, np.float32), 1)
+        seen = np.empty((rows, wide, c.num_attention_heads * c.head_dim), np.float32)
         groups = c.num_attention_heads // c.num_key_value_heads
         cache = np.empty((c.num_hidden_layers, rows, 2, c.num_key_value_heads, length, c.head_dim), np.float32)
         for layer, keys_values in zip(self._layers, cache, strict=True):
@@ -86,8 +91,12 @@ class Model:
             q = q.reshape(rows, wide, -1, groups, c.head_dim).transpose(0, 2, 3, 1, 4)  # (R, K, G, T, d)
             kv = kv.reshape(rows, wide, 2, -1, c.head_dim).transpose(0, 2, 3, 1, 4)  # (R, 2, K, T, d)
             keys_values[...] = kv[..., :length, :]
-            seen = _attend(q, kv[:, 0, :, None], kv[:, 1, :, None], causal)  # (R, K, G, T, d)
-            x += seen.transpose(0, 3, 1, 2, 4).reshape(rows * wide, -1) @ layer.o
+            # The last part may be longer: BLAS rounds small products differently.
+            for begin, end in pairwise([*range(0, max(wide - _QUERIES, 0) + 1, _QUERIES), wide]):
+                hidden = _hidden(wide, np.arange(begin, end))
+                few = _attend(q[..., begin:end, :], kv[:, 0, :, None], kv[:, 1, :, None], hidden)
+                seen[:, begin:end] = few.transpose(0, 3, 1, 2, 4).reshape(rows, end - begin, -1)
+            x += seen.reshape(rows * wide, -1) @ layer.o
             self._feed_forward(x, layer)
         last = x.reshape(rows, wide, -1)[:, length - 1]
         return self._logits(last), cache
@@ -107,9 +116,7 @@ class Model:
         rotations[:rows] = self._rotations[positions]
         seen = np.zeros((len(x), c.num_attention_heads * c.head_dim), np.float32)
         wide = max(LEAST_POSITIONS, padded(int(positions.max()) + 1))
-        # (R, K, G, one query, T)
-        hidden = np.where(np.arange(wide) > positions[:, None], np.float32(-np.inf), np.float32(0))
-        hidden = hidden[:, None, None, None]
+        hidden = _hidden(wide, positions)[:, None, None, None]  # (R, K, G, one query, T)
         shape = (rows, c.num_key_value_heads, -1, 1, c.head_dim)
         for layer, keys_values in zip(self._layers, cache, strict=True):
             q, kv = self._project(x, layer, rotations)
@@ -152,6 +159,11 @@ class Model:
         wide = np.zeros((padded(len(x)), x.shape[1]), np.float32)
         wide[: len(x)] = self._normed(x)
         return (wide @ self._head)[: len(x), : self.config.vocab_size]
+
+
+def _hidden(wide: int, positions: Ints) -> Array:
+    """Return what hides later places from positions (Q,): shape (Q, T), added to attention."""
+    return np.where(np.arange(wide) > positions[:, None], np.float32(-np.inf), np.float32(0))
 
 
 def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.generation import generate
-from speciate.inference import Engine
+from speciate.inference import Engine, model
 from tests.unit.inference.checkpoints import LLAMA, QWEN2, write
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -69,3 +70,17 @@ def test_bfloat16_is_read(tmp_path: Path) -> None:
     tensors = Engine.load(folder).checkpoint.tensors
     assert all(np.array_equal(tensors[name], tensor.float().numpy()) for name, tensor in rounded.items())
     assert rounded["model.norm.weight"].dtype is torch.bfloat16
+
+
+def test_a_long_prompt_takes_no_quadratic_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = Engine.load(write(tmp_path / "m", max_position_embeddings=4096))._model
+    prompts = np.random.default_rng(2).integers(0, 50, (1, 3000))
+    tracemalloc.start()
+    (logits,), cache = loaded.prefill(prompts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 << 20, "three heads of 3000 x 3000 numbers would be 100 MiB"
+    monkeypatch.setattr(model, "_QUERIES", 4096)
+    (wanted,), whole = loaded.prefill(prompts)
+    assert np.abs(logits - wanted).max() <= 1e-4
+    assert np.abs(cache - whole).max() <= 1e-4
