@@ -37,23 +37,25 @@ class RewardDiagnosis:
 
     @classmethod
     def of(cls, vectors: Sequence[FloatArray]) -> Self:
-        """Diagnose the rewards of each problem's answers, shape (n, k), in [0, 1], higher is better."""
+        """Diagnose the rewards of each problem's answers, shape (n, k), in [0, 1], higher is better; k may differ."""
         vectors = [each for each in vectors if len(each)]
         if not vectors:
             return cls(0, 0, 0.0, 0.0, None, None, 0, 0.0)
-        pooled = np.concatenate(vectors)
-        weights = np.random.default_rng(0).dirichlet(np.ones(pooled.shape[1]), size=_WEIGHTINGS)
-        gains = [(each @ weights.T).max(axis=0).mean() - each.mean(axis=1).max() for each in vectors]
-        pairs = correlations(pooled[:, np.ptp(pooled, axis=0) > 0])
-        variances = np.linalg.svd(pooled - pooled.mean(axis=0), compute_uv=False) ** 2
+        sizes = sorted({each.shape[1] for each in vectors})
+        pooled = [np.concatenate([each for each in vectors if each.shape[1] == k]) for k in sizes]
+        weights = {k: np.random.default_rng(0).dirichlet(np.ones(k), size=_WEIGHTINGS) for k in sizes}
+        gains = [(each @ weights[each.shape[1]].T).max(axis=0).mean() - each.mean(axis=1).max() for each in vectors]
+        pairs = np.concatenate([correlations(each[:, np.ptp(each, axis=0) > 0]) for each in pooled])
+        variances = [np.linalg.svd(each - each.mean(axis=0), compute_uv=False) ** 2 for each in pooled]
+        first, whole = (sum(map(part, variances)) for part in (np.max, np.sum))
         fronts = [len(np.unique(each[pareto_front(each)], axis=0)) for each in vectors]
         return cls(
             problems=len(vectors),
-            answers=len(pooled),
-            nothing=float((pooled.max(axis=1) <= 0).mean()),
-            everything=float((pooled.min(axis=1) >= 1).mean()),
+            answers=sum(map(len, vectors)),
+            nothing=float(np.concatenate([each.max(axis=1) <= 0 for each in vectors]).mean()),
+            everything=float(np.concatenate([each.min(axis=1) >= 1 for each in vectors]).mean()),
             correlation=float(pairs.mean()) if len(pairs) else None,
-            first_component=float(variances[0] / variances.sum()) if variances.sum() > 0 else None,
+            first_component=float(first / whole) if whole > 0 else None,
             trade_offs=sum(size > 1 for size in fronts),
             # The draws' mean weighting is not exactly uniform, which can make a gain of zero slightly negative.
             gain=max(0.0, float(np.mean(gains))),

@@ -25,6 +25,15 @@ def test_equal_components_are_collinear() -> None:
     assert "collinear" in diagnosis.verdict
 
 
+def test_problems_with_fewer_rewards_are_diagnosed_beside_the_others() -> None:
+    two, three = RewardDiagnosis.of([np.eye(2)]), RewardDiagnosis.of([np.eye(3)])
+    both = RewardDiagnosis.of([np.eye(3), np.eye(2)])
+    assert (both.problems, both.answers, both.trade_offs) == (2, 5, 2)
+    assert both.gain == pytest.approx((two.gain + three.gain) / 2)
+    assert both.correlation == pytest.approx((-1.0 + 3 * -0.5) / 4)
+    assert both.first_component == pytest.approx((1.0 + 1.0) / (1.0 + 2.0))
+
+
 @pytest.mark.parametrize("vectors", [[], [np.zeros((0, 2))], [np.zeros((4, 2))], [np.zeros((1, 1))]])
 def test_nothing_to_learn_from(vectors: list[np.ndarray]) -> None:
     diagnosis = RewardDiagnosis.of(vectors)
