@@ -28,6 +28,7 @@ class PingResult:
     """Result of contacting a policy endpoint."""
 
     message: str
+    verdict: str | None
     seconds: float
 
 
@@ -103,15 +104,17 @@ def _context(app_state: AppState) -> ClientContext:
     return ClientContext.of(app_state.settings, app_state.stores.policy_keys.open)
 
 
-async def _timed(ask: Callable[[], str], app_state: AppState) -> PingResult:
+async def _timed(ask: Callable[[], tuple[str, str | None]], app_state: AppState) -> PingResult:
     started = time.monotonic()
-    message = await to_thread.run_sync(ask, limiter=app_state.pings)
-    return PingResult(message, time.monotonic() - started)
+    answer = await to_thread.run_sync(ask, limiter=app_state.pings)
+    return PingResult(*answer, time.monotonic() - started)
 
 
-def _ping(policy: Policy, context: ClientContext) -> str:
+def _ping(policy: Policy, context: ClientContext) -> tuple[str, str | None]:
+    from speciate.policies.openai_compatible import OpenAICompatible
+
     with _opened(policy, context) as client:
-        return client.ping()
+        return client.ping(), client.verdict if isinstance(client, OpenAICompatible) else None
 
 
 @contextmanager

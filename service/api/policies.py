@@ -59,6 +59,7 @@ async def ping_policy(name: NameInPath, app_state: AppStateDep, stores: StoresDe
         policy=version.definition.slug,
         version=version.version,
         message=result.message,
+        verdict=result.verdict,
         seconds=round(result.seconds, 3),
     )
 

@@ -157,6 +157,8 @@ class PingResponse(Record):
     version: int
     message: str
     """What the endpoint returned, in one line."""
+    verdict: str | None
+    """What its log-probabilities say of its weights: `ok`, or `unchanged` by the training; null if not compared."""
     seconds: float
 
 

@@ -319,25 +319,25 @@ def verify(
     """
     if not endpoint.startswith(("http://", "https://")):
         _require_probe(client().policies.get(endpoint).definition, endpoint)
-        ping(endpoint)
-        return
-    if checkpoint is None:
-        raise InvalidInputError("an address needs the directory to compare with.", remedy="Pass --checkpoint DIR.")
-    from speciate.policies.manifest import policy_of
-    from speciate.policies.openai_compatible import OpenAICompatible
-    from speciate.policies.verification import Verdict
+        answer = client().policies.ping(endpoint)
+        verdict, message = answer.get("verdict"), answer["message"]
+    else:
+        if checkpoint is None:
+            raise InvalidInputError("an address needs the directory to compare with.", remedy="Pass --checkpoint DIR.")
+        from speciate.policies.manifest import policy_of
+        from speciate.policies.openai_compatible import OpenAICompatible
 
-    policy = policy_of(checkpoint, "verified", base_url=endpoint)
-    _require_probe(policy, str(checkpoint))
-    changes = drop_none(slug=str(checkpoint), model=model, api_key_env=api_key_env)
-    with OpenAICompatible(policy.model_copy(update=changes)) as sampled:
-        identity = sampled.checked()
-        if identity is None or identity.verification is None:
-            raise PolicyUnavailableError(f"{endpoint} reports no log-probabilities for /completions.")
-        answer = {"endpoint": endpoint, "verdict": identity.verification.verdict.name.lower()}
-        output.print_result(answer, f"{endpoint} answers with {identity.verification.said}.")
-        if identity.verification.verdict is Verdict.UNCHANGED:
-            raise typer.Exit(1)
+        policy = policy_of(checkpoint, "verified", base_url=endpoint)
+        _require_probe(policy, str(checkpoint))
+        changes = drop_none(slug=str(checkpoint), model=model, api_key_env=api_key_env)
+        with OpenAICompatible(policy.model_copy(update=changes)) as sampled:
+            message, verdict = sampled.ping(), sampled.verdict
+        answer = {"endpoint": endpoint, "verdict": verdict}
+    if verdict is None:
+        raise PolicyUnavailableError(f"nothing is verified: {message}.")
+    output.print_result(answer, f"{message}.")
+    if verdict != "ok":
+        raise typer.Exit(1)
 
 
 def _require_probe(policy: Policy, where: str) -> None:

@@ -32,7 +32,7 @@ class EndpointCheck:
     def __init__(self, policy: Policy, options: OpenAICompatibleOptions, endpoint: HttpEndpoint) -> None:
         self._policy, self._model = policy, policy.model or ""
         self._options, self._endpoint = options, endpoint
-        self._verification: Verification | None = None
+        self.verification: Verification | None = None
 
     def run(self) -> WeightsIdentity:
         """Return the identity of the served model; load the policy's adapter if its path is known."""
@@ -59,9 +59,9 @@ class EndpointCheck:
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)
         identity = identify(self._policy, card, cards)
-        if self._policy.probe is not None and self._verification is None:
-            self._verification = self._verified(self._policy.probe, card, cards)
-        return replace(identity, verification=self._verification)
+        if self._policy.probe is not None and self.verification is None:
+            self.verification = self._verified(self._policy.probe, card, cards)
+        return replace(identity, verification=self.verification)
 
     def _verified(self, probe: Probe, card: ModelCard, cards: Sequence[ModelCard]) -> Verification | None:
         root = card.parent or self._options.base_model

@@ -137,6 +137,12 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
             weights += "; its answers have no log-probabilities" if seen is None else f"; it answers with {seen.said}"
         return f"{self._endpoint.place} serves {self._model}{weights}"
 
+    @property
+    def verdict(self) -> str | None:
+        """What the answers said of the weights when they were checked; None if they were not compared."""
+        seen = self._check.verification
+        return None if seen is None else seen.verdict.name.lower()
+
     def identify(self) -> Policy:
         identity = self.checked()
         if identity is None:

@@ -192,6 +192,19 @@ def test_ping_of_an_unreachable_policy(cli: Cli, service: FakeService) -> None:
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("ok", ExitCode.OK), ("unchanged", ExitCode.FAILED), (None, ExitCode.UNREACHABLE)]
+)
+def test_a_policy_is_verified_only_if_its_weights_were_compared(
+    cli: Cli, service: FakeService, verdict: str | None, code: int
+) -> None:
+    probe = {"prompts": ["x"], "trained": [[{"a": -0.1}]], "base": [[{"a": -1.0}]]}
+    service.on("GET", "/v1/policies/qwen", say(policy_json(model="m", probe=probe)))
+    service.on("POST", "/v1/policies/qwen:ping", say({"message": "http://h/v1 serves m", "verdict": verdict}))
+    outcome = cli("policies", "verify", "qwen")
+    assert (outcome.code, "http://h/v1 serves m." in outcome.out + outcome.err) == (code, True)
+
+
 def test_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) -> None:
     made = candidate_json(17, program="print('[bold]\x1b[31m')", artifacts={"stderr": "\x1b[2Joops"})
     service.on("GET", f"/v1/candidates/{UUID(int=117)}", say(made))
