@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from threading import Lock
 from typing import Any, NoReturn
 
 from . import numba_cache
@@ -68,6 +69,8 @@ class Candidate:
         self._wire, self.source, self._direct = wire, source, direct
         self._held_out = held_out
         self.knows_held_out = False
+        self._lock, self._process = Lock(), os.getpid()
+        self._owed = 0  # answers of the worker, more than one after a call that a signal ended
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None, held_out: bool | None = None) -> Reply:
         """Call a function of the program with JSON values.
@@ -75,32 +78,53 @@ class Candidate:
         ``timeout_s`` limits this call; the rest of the problem's wall limit applies as well. From the first call with
         ``held_out`` on, nothing that the program prints is kept and failures have no text; the default is True if the
         problem has held-out records. Raises ``TypeError`` for an argument that is not JSON, and ``ValueError`` for one
-        that is NaN, infinite or too long.
+        that is NaN, infinite or too long. Calls of threads wait for each other.
         """
+        if self._process == os.getpid():
+            with self._lock:
+                if self._process:
+                    return self._call(name, args, timeout_s, held_out)
+        raise RuntimeError("call() in another process, or after the evaluation: use threads, and wait for them")
+
+    def end(self) -> None:
+        with self._lock:
+            self._process = 0
+            self._answer()
+            if self._direct is not None:
+                self._direct.close()
+
+    def _call(self, name: str, args: tuple[Any, ...], timeout_s: float | None, held_out: bool | None) -> Reply:
         hides = (self._held_out if held_out is None else held_out) and not self.knows_held_out
         self.knows_held_out |= hides
         if not isinstance(name, str):
             raise TypeError(f"call({name!r}): expected the name of a function, as a string")
         if timeout_s is not None:
             timeout_s = float(timeout_s)
+        self._answer()  # until the worker has it, both would read from the candidate
+        message = {"call": name, "args": args, "timeout_s": timeout_s, "held_out": hides}
         if timeout_s is None and self._direct is not None and not hides:
             reply = self._direct.call(name, args)
             if "value" in reply:
                 return Reply(reply["value"])
-            self._wire.write({"function": name, **reply})
-        else:
-            self._wire.write({"call": name, "args": args, "timeout_s": timeout_s, "held_out": hides})
-        if (answer := self._wire.read()) is None:
-            raise SystemExit  # the worker closed the channel
-        if answer.get("close_direct"):
-            self.close_direct()
+            message = {"function": name, **reply}
+        data = self._wire.pack(message)
+        self._owed += 1
+        self._wire.send(data)
+        answer = self._answer()
         failure = answer.get("failure")
         return Reply(answer.get("value"), None if failure is None else CallFailure(**failure))
 
-    def close_direct(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
-            self._direct = None
+    def _answer(self) -> dict[str, Any]:
+        """Return the last answer that the worker owes."""
+        answer: dict[str, Any] | None = {}
+        while self._owed:
+            if (answer := self._wire.read()) is None:
+                raise SystemExit  # the worker closed the channel
+            self._owed -= 1
+            if answer.get("close_direct") and self._direct is not None:
+                self._direct.close()
+                self._direct = None
+        return answer or {}
 
 
 class Context:
@@ -142,7 +166,7 @@ def serve(wire: Wire) -> None:
         function = names[task["function"]]
         argument = candidate if first["calls"] else task["program"]
         outcome = outcome_of(partial(function, argument, context), first, candidate)
-        candidate.close_direct()
+        candidate.end()
         report(wire, outcome, context.notes)
 
 

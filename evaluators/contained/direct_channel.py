@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from .candidate import LOADING
 from .program import DETAIL_CHARS
-from .untrusted import FrameError, check_size, parse
-from .wire import HEADER_BYTES, Wire
+from .untrusted import FrameError, parse
+from .wire import Wire
 
 CLOCK_BYTES: Final = 8
 MAX_STRAY_FRAMES: Final = 1000
@@ -65,11 +65,7 @@ class DirectChannel:
 
     def _answer(self, nonce: int) -> dict[str, Any]:
         while True:
-            header = self._wire.exactly(HEADER_BYTES)
-            size = int.from_bytes(header or b"", "big")
-            check_size(size, self._frame_bytes)
-            body = None if header is None else self._wire.exactly(size)
-            if body is None:
+            if (body := self._wire.body(self._frame_bytes)) is None:
                 return {"lost": "gone", "detail": ""}
             message = parse(body)
             index = message.get("index")

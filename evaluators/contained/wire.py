@@ -8,6 +8,8 @@ import socket
 import sys
 from typing import Any
 
+from .untrusted import check_size
+
 HEADER_BYTES = 4
 PROGRESS_CHARS = 200
 """Characters of a text of progress."""
@@ -49,18 +51,21 @@ class Wire:
     def __init__(self, fd: int, max_bytes: int) -> None:
         self.fd = fd
         self.max_bytes = max_bytes
+        self._frame = bytearray()  # read so far: a signal may end a call before it has its answer
 
     def read(self) -> dict[str, Any] | None:
-        return self._rest(self.exactly(HEADER_BYTES))
+        body = self.body()
+        return None if body is None else _DECODER.raw_decode(body.decode("ascii"))[0]
 
     def read_with_descriptors(self, most: int) -> tuple[dict[str, Any] | None, list[int]]:
         with _Socket(fileno=os.dup(self.fd)) as stream:
             stream.settimeout(None)  # a script may have set another default
             space = socket.CMSG_SPACE(most * _FD_BYTES)
             header, attached, _, _ = stream.recvmsg(HEADER_BYTES, space, socket.MSG_WAITALL | socket.MSG_CMSG_CLOEXEC)
+        self._frame += header
         packed = b"".join(data for _, _, data in attached)
         fds = [int.from_bytes(packed[at : at + _FD_BYTES], sys.byteorder) for at in range(0, len(packed), _FD_BYTES)]
-        return self._rest(header if len(header) == HEADER_BYTES else None), fds
+        return self.read(), fds
 
     def write(self, message: dict[str, Any]) -> None:
         self.send(self.pack(message))
@@ -77,18 +82,21 @@ class Wire:
         while sent < len(data):
             sent += os.write(self.fd, memoryview(data)[sent:])
 
-    def exactly(self, size: int) -> bytes | None:
-        part = os.read(self.fd, min(size, _CHUNK_BYTES))
-        if len(part) == size:
-            return part
-        parts = bytearray()
-        while part:
-            parts += part
-            if len(parts) == size:
-                return bytes(parts)
-            part = os.read(self.fd, min(size - len(parts), _CHUNK_BYTES))
-        return None
+    def body(self, most: int = 1 << 32) -> bytes | None:
+        """Return the next frame without its length, None at the end; ``FrameError`` if it is too long."""
+        if not self._holds(HEADER_BYTES):
+            return None
+        size = int.from_bytes(self._frame[:HEADER_BYTES], "big")
+        check_size(size, most)
+        if not self._holds(HEADER_BYTES + size):
+            return None
+        frame, self._frame = self._frame, bytearray()
+        del frame[:HEADER_BYTES]
+        return bytes(frame)
 
-    def _rest(self, header: bytes | None) -> dict[str, Any] | None:
-        body = None if header is None else self.exactly(int.from_bytes(header, "big"))
-        return None if body is None else _DECODER.raw_decode(body.decode("ascii"))[0]
+    def _holds(self, size: int) -> bool:
+        while (left := size - len(self._frame)) > 0:
+            if not (part := os.read(self.fd, min(left, _CHUNK_BYTES))):
+                return False
+            self._frame += part
+        return True

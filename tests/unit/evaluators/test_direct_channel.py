@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from types import SimpleNamespace
@@ -265,6 +266,63 @@ def test_a_script_that_changes_its_sockets_and_descriptors_harms_itself_alone(sa
     )
     program = "import time\ndef nap():\n    time.sleep(0.3)\n"
     assert [e.rewards for e in sandbox.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(1.0,)] * 3
+
+
+THREAD = """
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as Late
+def limited(seconds, *args, **options):
+    return ThreadPoolExecutor(1).submit(*args, **options).result(timeout=seconds)
+"""
+ALARM = """
+import signal
+class Late(Exception): pass
+def ring(*_): raise Late
+signal.signal(signal.SIGALRM, ring)
+def limited(seconds, function, *args, **options):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return function(*args, **options)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+@pytest.mark.parametrize("limited", [THREAD, ALARM], ids=["thread", "alarm"])
+@pytest.mark.parametrize("timeout", ["", ", timeout_s=5"], ids=["direct", "relayed"])
+def test_a_script_that_stops_waiting_gets_no_answer_of_another_call(sandbox, make_problem, limited, timeout):
+    script = f"""{limited}
+def evaluate(candidate, context):
+    got = []
+    for i in range(3):
+        try:
+            got.append(limited(0.2, candidate.call, "solve", i{timeout}).value)
+        except Late:
+            got.append(-1)
+    context.note("got", got)
+    return sum(answer == 2 * i for i, answer in enumerate(got)) / 3
+"""
+    program = "import time\ndef solve(x):\n    if x == {at}: time.sleep(0.5)\n    return 2 * x\n"
+    problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 20})
+    found = sandbox.evaluate(problem, [program.format(at=at) for at in (0, 2, 3)], seeds=[0] * 3)
+    assert all(answer in (-1, 2 * i) for i, answer in enumerate(json.loads(found[0].artifacts["got"])))
+    assert [each.rewards for each in found[1:]] == [(pytest.approx(2 / 3),), (1.0,)]
+
+
+@pytest.mark.parametrize("timeout", ["", ", timeout_s=5"], ids=["direct", "relayed"])
+def test_calls_of_threads_get_their_own_answers_and_forked_processes_none(sandbox, scripted, timeout):
+    problem = scripted(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        f"def double(i):\n    return candidate.call('solve', i{timeout}).value\n"
+        "with ThreadPoolExecutor(4) as pool:\n"
+        "    right = list(pool.map(double, range(40))) == list(range(0, 80, 2))\n"
+        "child = get_context('fork').Process(target=double, args=(0,))\n"
+        "child.start()\nchild.join()\n"
+        "context.note('child', child.exitcode)\n"
+        "return float(right)"
+    )
+    evaluation = one(sandbox, problem, "def solve(x):\n    return 2 * x\n")
+    assert (evaluation.rewards, evaluation.artifacts["child"]) == ((1.0,), "1"), evaluation
 
 
 def test_the_shared_clock_reads_within_the_time_that_has_passed():
