@@ -123,7 +123,8 @@ class ScoreFunction:
 
         scored = self._seed_s > 0  # else by the call that began the run
         if not scored and run.record.evaluated:
-            self._seed_s = run.candidate(1).wall_s
+            first = run.candidate(1)
+            self._seed_s, scored = first.wall_s, first.rewards is not None
         worker = EvaluationWorker(
             client, rewards, run=run.id, capabilities=[self._capability], wait_s=_WAIT_S, worked=scored
         )

@@ -32,24 +32,27 @@ def problem_of(function: ScoreFunction, program: str) -> Problem:
 
 
 class Service:
-    """Leases one program and keeps what is submitted for it."""
+    """Leases programs and keeps what is submitted for them."""
 
-    def __init__(self, program: str) -> None:
-        lease = {"id": uuid4(), "lease": uuid4(), "number": 2, "program": program, "seed": 1, "objectives": ["score"]}
-        self._leases, self.bodies, self.evaluations = [SimpleNamespace(**lease)], list[dict[str, Any]](), self
-        self.leased, self.submitted = threading.Event(), threading.Event()
+    def __init__(self, *programs: str) -> None:
+        fields = {"problem": "test", "number": 2, "seed": 1, "objectives": ["score"]}
+        self._leases = [SimpleNamespace(id=uuid4(), lease=uuid4(), program=each, **fields) for each in programs]
+        self.bodies, self.evaluations = list[dict[str, Any]](), self
+        self.leased, self.submitted, self.returned = threading.Event(), threading.Event(), threading.Event()
 
     def acquire(self, **_: Any) -> list[SimpleNamespace]:
         self.leased.set()
         time.sleep(0.01)
         return [self._leases.pop()] if self._leases else []
 
-    def renew(self, leases: object, lease_s: float) -> None:
-        pass
+    def renew(self, leases: list[Any], lease_s: float) -> list[SimpleNamespace]:
+        self.returned.set()
+        return [SimpleNamespace(lease_until=time.time()) for _ in leases]
 
     def submit_all(self, bodies: list[dict[str, Any]]) -> list[SimpleNamespace]:
         self.bodies += bodies
-        self.submitted.set()
+        if not self._leases:
+            self.submitted.set()
         return [SimpleNamespace(status=Acceptance.BOOKED)]
 
 
@@ -77,3 +80,19 @@ def test_a_stop_waits_for_no_candidate() -> None:
         assert service.leased.wait(60)
     assert service.bodies == []
     assert not any(each.name.startswith("evaluation_") for each in threading.enumerate())  # they delay the exit
+
+
+def test_a_resumed_run_whose_seed_program_was_scored_goes_on_after_five_failures() -> None:
+    def fail(program_path: str) -> float:
+        raise ValueError("this program is bad")
+
+    problem = problem_of(ScoreFunction(score), SEED)
+    for rewards in ({"score": 1.0}, None):
+        function, service = ScoreFunction(fail), Service(*[SEED] * 6)
+        first = SimpleNamespace(wall_s=1.0, rewards=rewards)
+        run: Any = SimpleNamespace(
+            id=uuid4(), record=SimpleNamespace(evaluated=1), candidate=lambda _, first=first: first
+        )
+        with function.serving(service, run, problem, SANDBOX):  # type: ignore[arg-type]
+            assert (service.submitted if rewards else service.returned).wait(60)
+        assert len(service.bodies) == (6 if rewards else 4)
