@@ -6,26 +6,28 @@ import asyncio
 import inspect
 import math
 import numbers
+import os
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import JsonValue
 
-from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards, located
+from speciate.client import BrokenEvaluatorError, CandidateFailedError, EvaluationWorker, Rewards
+from speciate.client.evaluation_worker import located
 from speciate.compat.conversion import Converted, convert
 from speciate.compat.draft import Draft, DraftRewards
 from speciate.compat.naming import UNPROMPTED, described_in
-from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
+from speciate.domain.candidate import ATTESTED, SANDBOX_LOST, Evaluation, FailureKind
 from speciate.domain.capabilities import CALLABLE
-from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.values import slug_of
 from speciate.evolution.fingerprint import fingerprint
@@ -50,23 +52,42 @@ _PATIENCE: Final = 10
 _SEED: Final = "initial_program.py"
 
 
+class _SandboxLostError(BaseException):
+    """Not an ``Exception``, so that a function's ``except`` cannot make it a fault of the program."""
+
+
 class LoadedCandidate:
     """A program in the sandbox, whose functions a scoring function calls."""
 
     def __init__(self, program: str, process: RestartingCandidate) -> None:
         self.program, self._process = program, process
+        self._lock, self._process_id = threading.Lock(), os.getpid()
 
     def call(self, name: str, *args: JsonValue, timeout_s: float | None = None) -> Any:
         """Call a function of the program with JSON values and return its answer, a JSON value.
 
+        Calls of several threads wait for each other.
+
         Raises:
             CandidateFailedError: It raised, exceeded a limit or answered no JSON; uncaught, the candidate fails.
         """
-        result = self._process.call(name, list(args), timeout_s)
+        with self._lock if self._process_id == os.getpid() else nullcontext():
+            if self._process_id != os.getpid():
+                raise RuntimeError("call() in another process, or after the evaluation: use threads, and wait for them")
+            try:
+                result = self._process.call(name, list(args), timeout_s)
+            except EvaluatorUnavailableError as error:
+                raise _SandboxLostError(error) from error
         if (failure := result.failure) is not None:
+            if failure.reason in SANDBOX_LOST:
+                raise _SandboxLostError(f"{failure.detail}. `speciate doctor` examines it.")
             detail = f"{name}(): {failure.detail or failure.reason}"
             raise CandidateFailedError(detail, kind=failure.kind, reason=failure.reason)
         return result.value
+
+    def close(self) -> None:
+        with self._lock:  # a call of a thread that nobody waits for reads from the process
+            self._process_id = 0
 
 
 class ScoreFunction:
@@ -115,7 +136,7 @@ class ScoreFunction:
 
         def rewards(candidate: LeasedEvaluation) -> Rewards:
             values, texts = _within(
-                max(problem.limits.wall_s, _PATIENCE * self._seed_s),
+                self._limit_s(problem),
                 worker.stopping,
                 lambda: self._measure(problem, candidate.program, candidate.seed, sandbox),
             )
@@ -151,7 +172,7 @@ class ScoreFunction:
         started = time.monotonic()
         try:
             values, texts = self._measure(problem, problem.seed_program, seed, sandbox)
-        except InvalidInputError:
+        except (InvalidInputError, BrokenEvaluatorError):
             raise
         except BaseException as error:  # in a thread: SystemExit is the program's, Ctrl-C does not arrive here
             what = str(error).removesuffix(".") if isinstance(error, CandidateFailedError) else located(error)
@@ -172,13 +193,27 @@ class ScoreFunction:
     def _measure(
         self, problem: Problem, program: str, seed: int, sandbox: LocalSandbox
     ) -> tuple[dict[str, float], dict[str, str]]:
-        if self._takes_candidate:
-            with sandbox.sandbox().candidate(problem, program, seed) as process:
-                return self._read(self._function(LoadedCandidate(program, process)))
-        with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder, problem.main_file)
-            path.write_text(program, "utf-8")
-            return self._read(self._function(str(path)))
+        if not self._takes_candidate:
+            with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as folder:
+                path = Path(folder, problem.main_file)
+                path.write_text(program, "utf-8")
+                return self._read(self._function(str(path)))
+        wall_s, lost = self._limit_s(problem), ""
+        limits = problem.limits.model_copy(update={"wall_s": wall_s, "cpu_s": max(problem.limits.cpu_s, wall_s)})
+        problem = problem.model_copy(update={"limits": limits})
+        for _ in range(2):  # as the service repeats an evaluation that lost its sandbox
+            try:
+                with (
+                    sandbox.sandbox().candidate(problem, program, seed) as process,
+                    closing(LoadedCandidate(program, process)) as candidate,
+                ):
+                    return self._read(self._function(candidate))
+            except (EvaluatorUnavailableError, _SandboxLostError) as error:
+                lost = str(error)
+        raise BrokenEvaluatorError(f"the sandbox does not work: {lost}")
+
+    def _limit_s(self, problem: Problem) -> float:
+        return max(problem.limits.wall_s, _PATIENCE * self._seed_s)
 
     def _read(self, answer: Any) -> tuple[dict[str, float], dict[str, str]]:
         if inspect.iscoroutine(answer):

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from speciate.client import CandidateFailedError
+from evaluators.evaluator import SandboxEvaluator
+from speciate.client import BrokenEvaluatorError, CandidateFailedError
 from speciate.compat.conversion import Converted
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.fingerprint import fingerprint
@@ -231,3 +235,53 @@ def test_a_set_and_a_tensor_give_one_digest_in_all_processes(tmp_path: Path, nam
         for seed in "123"
     }
     assert len(digests) == 1
+
+
+SLEEPY = "import time\ndef solve(x, seconds=0.0):\n    time.sleep(seconds)\n    return 2 * x\n"
+
+
+def measured(score: Callable[..., Any], sandbox: SandboxEvaluator, seed_s: float = 0.0) -> Any:
+    """Return what a function with calls into the sandbox gives a program, with a wall limit of one second."""
+    function = ScoreFunction(score)
+    problem = function.problem(SLEEPY, None).problem
+    problem = problem.model_copy(update={"limits": problem.limits.model_copy(update={"wall_s": 1.0})})
+    function._seed_s = seed_s
+    return function._measure(problem, SLEEPY, 0, cast("LocalSandbox", SimpleNamespace(sandbox=lambda: sandbox)))[0]
+
+
+def test_calls_of_threads_get_their_own_answers(strongest: SandboxEvaluator) -> None:
+    def score(candidate: Any) -> float:
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda i: candidate.call("solve", i), range(40))).index(78)
+
+    assert measured(score, strongest) == {"score": 39}
+
+
+def test_calls_have_ten_times_the_seconds_of_the_seed_program(strongest: SandboxEvaluator) -> None:
+    def score(candidate: Any) -> float:
+        return float(candidate.call("solve", 1, 1.5))
+
+    assert measured(score, strongest, seed_s=0.5) == {"score": 2}
+    with pytest.raises(CandidateFailedError, match="within the wall limit of 1 s"):
+        measured(score, strongest)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_who_loses_the_sandbox_is_measured_again_once(strongest: SandboxEvaluator, times: int) -> None:
+    left = [None] * times
+
+    def score(candidate: Any) -> float:
+        candidate.call("solve", 1)
+        if left:
+            left.pop()
+            os.kill(sandbox.zygotes[-1], signal.SIGKILL)
+            with suppress(Exception):  # what the function makes of it does not count
+                candidate.call("solve", 1, 0.2)
+        return 1.0
+
+    with closing(SandboxEvaluator(strongest.tier)) as sandbox:
+        if times == 1:
+            assert measured(score, sandbox) == {"score": 1.0}
+        else:
+            with pytest.raises(BrokenEvaluatorError, match="the sandbox does not work"):
+                measured(score, sandbox)
