@@ -28,7 +28,7 @@ _CONFLICT_S: Final = 10.0
 _BODY_BYTES: Final = 16 << 20
 _CHUNK: Final = "chat.completion.chunk"
 _IDLE_S: Final = 600.0
-_MOST_THREADS: Final = 512
+_MOST_CONNECTIONS: Final = 512
 _STATUSES: Final = {
     errors.BudgetSpentError: 410, errors.ConflictError: 409, errors.NotFoundError: 404, errors.TooLargeError: 413,
     errors.InvalidInputError: 422,
@@ -198,8 +198,18 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._places = threading.Semaphore(_MOST_CONNECTIONS)  # of this engine: others go on
+
     def verify_request(self, *_: object) -> bool:
-        return threading.active_count() < _MOST_THREADS
+        return self._places.acquire(blocking=False)
+
+    def process_request_thread(self, *args: Any) -> None:
+        try:
+            super().process_request_thread(*args)
+        finally:
+            self._places.release()
 
     def handle_error(self, *_: object) -> None:
         """Say nothing: the engine ended, or sent no HTTP."""

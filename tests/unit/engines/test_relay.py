@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from uuid import UUID
 
 import httpx
@@ -14,6 +16,7 @@ from speciate.domain.errors import ConflictError, PolicyUnavailableError, TooLar
 from speciate.engines.check import ToyService, toy_session
 from speciate.engines.relay import Relay
 from speciate.schema.engines import EngineEvaluation
+from tests.support.http_server import wait_for
 
 BUDGET = 8
 MESSAGES = [{"role": "user", "content": "Improve it."}]
@@ -153,6 +156,25 @@ def test_a_flood_is_refused_while_the_first_requests_wait(
     assert refused == [429] * 50
     assert answered == [503] * 8
     assert relay.refused == {"flood": 50, "service": 8}
+
+
+def reachable(relay: Relay) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{relay.variables['SPECIATE_MODEL_URL']}/models", trust_env=False).status_code == 200
+    return False
+
+
+def test_idle_connections_are_limited_for_each_engine(
+    http: httpx.Client, service: ToyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speciate.engines.relay._MOST_CONNECTIONS", 3)
+    with ExitStack() as stack:
+        hostile = stack.enter_context(Relay(service, toy_session("mine", service)))
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", hostile.port), 10)) for _ in range(4)]
+        assert idle[3].recv(1) == b"", "a connection beyond the limit stayed open"
+        assert http.get("/v1/models").status_code == 200
+        idle[0].close()
+        wait_for(lambda: reachable(hostile))
 
 
 def test_an_engine_may_wait_for_its_last_evaluations(
