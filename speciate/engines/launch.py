@@ -10,6 +10,7 @@ from typing import Final
 from evaluators.contained import landlock
 from evaluators.tiers.launch import SYSTEM_PATH
 from speciate.domain.known_languages import known_language
+from speciate.domain.values import storable
 from speciate.engines.installation import Engine
 from speciate.engines.relay import Relay
 from speciate.process_roots import child_environment
@@ -74,4 +75,4 @@ def run_engine(
     )
     with log.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
-        return ended, file.read().decode("utf-8", "replace").strip()
+        return ended, storable(file.read().decode("utf-8", "replace")).strip()

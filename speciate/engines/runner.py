@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,8 +101,10 @@ class EngineRunner:
         else:
             outcome, reason = EngineOutcome.FAILED, f"It {ended.exceeded}."
         end = partial(self.client.engines.end, processor_s=ended.processor_s, refused=relay.refused)
-        with suppress(ConflictError):  # the run was deleted meanwhile
-            retried(lambda: end(session.id, outcome, reason), self.stopping)
+        try:
+            retried(partial(end, session.id, outcome, reason), self.stopping)
+        except SpeciateError as error:  # the run was deleted meanwhile, or its lease lapses: the other slots go on
+            reason = f"{reason} The service refused this report: {error}".strip()
         self.report(session, outcome, reason)
         if broken:
             message = (

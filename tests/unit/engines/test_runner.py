@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from speciate.domain.errors import SpeciateError
+from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.engines.check import ToyService, toy_session
 from speciate.engines.installation import Engine, from_command, installed
-from speciate.engines.runner import EngineRunner
+from speciate.engines.runner import EngineRunner, Report
 from speciate.schema.engines import EngineSession
 
 ASK = """
@@ -37,9 +37,9 @@ class OneRun(ToyService):
         self.ends.append((outcome, reason))
 
 
-def run(service: OneRun, engine: Engine, folder: Path) -> None:
-    runner = EngineRunner(SimpleNamespace(engines=service), {service.session.engine: engine}, folder, idle_s=0)  # type: ignore[arg-type]
-    runner.run_until_idle()
+def run(service: OneRun, engine: Engine, folder: Path, report: Report = lambda *_: None) -> None:
+    client, engines = SimpleNamespace(engines=service), {service.session.engine: engine}
+    EngineRunner(client, engines, folder, idle_s=0, report=report).run_until_idle()  # type: ignore[arg-type]
 
 
 def mine(tmp_path: Path, source: str) -> Engine:
@@ -58,8 +58,19 @@ def test_an_engine_that_cannot_begin_stops_the_runner_and_gives_the_run_back(tmp
 
 def test_an_engine_that_fails_later_has_failed(tmp_path: Path) -> None:
     service = OneRun("mine", {})
-    run(service, mine(tmp_path, f"{ASK}\nraise SystemExit('no more')"), tmp_path)
-    assert service.ends == [("failed", "It ended with exit code 1: no more")]
+    run(service, mine(tmp_path, f"{ASK}\nraise SystemExit('no \\0 more')"), tmp_path)
+    assert service.ends == [("failed", "It ended with exit code 1: no \ufffd more")]
+
+
+def test_a_refused_report_does_not_stop_the_runner(tmp_path: Path) -> None:
+    class Refusing(OneRun):
+        def end(self, session: UUID, outcome: str, reason: str, **more: object) -> None:
+            super().end(session, outcome, reason, **more)
+            raise InvalidInputError("The request is not valid.")
+
+    told: list[str] = []
+    run(Refusing("mine", {}), mine(tmp_path, ASK), tmp_path, lambda _, outcome, reason: told.extend((outcome, reason)))
+    assert told == ["finished", "The service refused this report: The request is not valid."]
 
 
 @pytest.mark.parametrize(
