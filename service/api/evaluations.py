@@ -18,16 +18,23 @@ from speciate.domain.errors import invalid_field
 from speciate.domain.values import Identifier, Value
 from speciate.runs.external_evaluation import ExternalResult
 from speciate.schema.base import Page
-from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
+from speciate.schema.evaluations import (
+    MAX_FEEDBACK_CHARS,
+    MAX_TEXT_CHARS,
+    MAX_TEXTS,
+    LeasedEvaluation,
+    RenewedLease,
+    SubmittedEvaluation,
+    WaitingEvaluations,
+)
 from speciate.storage.work.external import Submission
 
 router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)
 
 MAX_LEASE_S: Final = 86_400.0
-_MAX_FEEDBACK: Final = 256 << 10
 
 _Reward = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Text = Annotated[str, StringConstraints(max_length=64 << 10)]
+_Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARS)]
 
 
 class AcquireRequest(Value):
@@ -79,7 +86,7 @@ class ReportedEvaluation(HeldLease):
     """Rewards by objective, in the author's units; null for a record that was not measured."""
     failure: ReportedFailure | None = None
     """Why there are none."""
-    feedback: dict[Identifier, _Text] = Field(default_factory=dict, max_length=16)
+    feedback: dict[Identifier, _Text] = Field(default_factory=dict, max_length=MAX_TEXTS)
     """Named texts that later prompts show, 256 KiB in all."""
     wall_s: float = Field(default=0.0, ge=0, le=1e9)
     """Duration in seconds."""
@@ -88,8 +95,8 @@ class ReportedEvaluation(HeldLease):
     def _one_result(self) -> Self:
         if (self.rewards is None) == (self.failure is None):
             raise ValueError("expected either 'rewards' or 'failure'")
-        if sum(map(len, self.feedback.values())) > _MAX_FEEDBACK:
-            raise ValueError(f"feedback is longer than {_MAX_FEEDBACK} characters")
+        if sum(map(len, self.feedback.values())) > MAX_FEEDBACK_CHARS:
+            raise ValueError(f"feedback is longer than {MAX_FEEDBACK_CHARS} characters")
         return self
 
     def submission(self) -> Submission:

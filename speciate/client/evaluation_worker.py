@@ -16,12 +16,22 @@ from uuid import UUID
 from speciate.client.sync.client import Client
 from speciate.domain.candidate import REFUSED_REWARDS, Failure, FailureKind
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError, SpeciateError, UnavailableError
-from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
+from speciate.domain.values import identifier_of, storable
+from speciate.prompts.text import bounded
+from speciate.schema.evaluations import (
+    MAX_FEEDBACK_CHARS,
+    MAX_TEXT_CHARS,
+    MAX_TEXTS,
+    Acceptance,
+    LeasedEvaluation,
+    SubmittedEvaluation,
+)
 
 T = TypeVar("T")
 
 _MAX_DELAY_S: Final = 30.0
 _MAX_DETAIL: Final = 8000
+_MAX_NAME, _MAX_REMARK = 80, 1000
 _MOST_BROKEN: Final = 5
 _OF_EVALUATOR: Final = ("exit_status", "no_json", REFUSED_REWARDS)
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -53,7 +63,7 @@ class Rewards:
     rewards: Mapping[str, float | None]
     """Rewards by objective, in the author's units. A record that is None or not finite is not measured."""
     feedback: Mapping[str, str] = field(default_factory=dict)
-    """Named texts that later prompts show."""
+    """Named texts that later prompts show: the first 16. Names become identifiers, and long texts are cut."""
 
 
 Evaluate = Callable[[LeasedEvaluation], Mapping[str, float | None] | Rewards]
@@ -212,7 +222,7 @@ class EvaluationWorker:
         try:
             rewards = self._rewards(candidate)
             numbers = {name: _finite(value) for name, value in rewards.rewards.items()}
-            result: dict[str, Any] = {"rewards": numbers, "feedback": dict(rewards.feedback)}
+            result: dict[str, Any] = {"rewards": numbers, "feedback": _feedback(rewards.feedback)}
         except BrokenEvaluatorError:
             raise
         except CandidateFailedError as error:
@@ -290,4 +300,20 @@ def _finite(value: Any) -> float | str | None:
 
 
 def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:
-    return {"failure": {"kind": kind.value, "reason": reason, "detail": detail[-_MAX_DETAIL:]}}
+    detail = storable(detail)[-_MAX_DETAIL:]
+    return {"failure": {"kind": kind.value, "reason": identifier_of(reason)[:_MAX_NAME], "detail": detail}}
+
+
+def _feedback(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return notes within the limits of the service. A note whose name changes, or the last of too many, says so."""
+    texts: dict[str, str] = {}
+    for name, note in notes.items():
+        label = identifier_of(str(name))[:_MAX_NAME]
+        text = storable(str(note) if label == name else f"{name}: {note}")
+        texts[label] = f"{texts[label]}\n{text}" if label in texts else text
+    kept, more = [*texts][:MAX_TEXTS], [*texts][MAX_TEXTS:]
+    if more:
+        texts[kept[-1]] += f"\n… {len(more)} more notes are left out: {', '.join(more)}"[:_MAX_REMARK]
+    fits = sum(len(texts[name]) for name in kept) <= MAX_FEEDBACK_CHARS
+    limit = MAX_TEXT_CHARS if fits else MAX_FEEDBACK_CHARS // MAX_TEXTS
+    return {name: text if len(text := texts[name]) <= limit else bounded(text, limit - 100) for name in kept}

@@ -13,6 +13,7 @@ from speciate.compat.draft import MEAN, Draft, Objectives
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.rule import NUMBER
+from speciate.domain.values import identifier_of
 
 Directions = Mapping[str, Direction]
 
@@ -87,8 +88,7 @@ def _listed(measured: Mapping[str, float]) -> str:
 def after_trial(draft: Draft, artifacts: Mapping[str, str]) -> Draft:
     """Return the directory with what a trial's evaluation reports about its metrics."""
     names = artifacts.get(RATED, "").split(", ")
-    rated = tuple(re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII) for name in names if name)
-    return replace(draft, rated=rated)
+    return replace(draft, rated=tuple(identifier_of(name) for name in names if name))
 
 
 def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -67,6 +67,10 @@ def slug_of(text: str, otherwise: str) -> str:
     return "-".join(words)[:MAX_SLUG].rstrip("-") or otherwise
 
 
+def identifier_of(text: str) -> str:
+    return re.sub(r"\W|^(?=\d)|^$", "_", text, flags=re.ASCII)
+
+
 class Value(Documented):
     """Base of the frozen models. Unknown fields are errors, so that typing mistakes are never ignored."""
 

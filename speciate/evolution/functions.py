@@ -29,7 +29,7 @@ from speciate.domain.candidate import ATTESTED, SANDBOX_LOST, Evaluation, Failur
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
-from speciate.domain.values import slug_of
+from speciate.domain.values import identifier_of, slug_of
 from speciate.evolution.fingerprint import fingerprint
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.writing import toml_text
@@ -227,9 +227,7 @@ class ScoreFunction:
             answer = {"score": answer}
         if not isinstance(answer, Mapping):
             raise InvalidInputError(f"{self._name}() returned {type(answer).__name__}.", remedy=_EXPECTED)
-        named = {
-            re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII): _scalar(value) for name, value in answer.items()
-        }
+        named = {identifier_of(str(name)): _scalar(value) for name, value in answer.items()}
         values = {name: float(value) for name, value in named.items() if isinstance(value, numbers.Real)}
         if not values:
             raise InvalidInputError(f"{self._name}() returned no number.", remedy=_EXPECTED)

@@ -12,6 +12,8 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from service.api.evaluations import ReportedEvaluation
+from service.strict_json import require_storable
 from speciate.client.evaluation_worker import (
     BrokenEvaluatorError,
     CandidateFailedError,
@@ -123,16 +125,52 @@ def test_a_bad_candidate_and_an_exception_after_a_good_one_stop_no_worker() -> N
     assert results == ["imports os", *["RuntimeError: boom"] * 6]
 
 
-def test_numbers_of_array_libraries_are_rewards() -> None:
+def _submitted(function: Any) -> dict[str, Any]:
+    """Return what the worker sends to the service for a result of a function."""
     bodies: list[Any] = []
     queue = _Queue(2)
     queue.submit_all = lambda sent: bodies.extend(sent) or [SimpleNamespace(status="booked")]  # type: ignore[method-assign]
-    EvaluationWorker(
-        SimpleNamespace(evaluations=queue),  # type: ignore[arg-type]
-        lambda _: {"x": np.float32(0.5), "y": np.array(2), "z": object()},  # type: ignore[dict-item]
-    ).run_until(most=1)
-    rewards = json.loads(json.dumps(bodies[0]["rewards"]))
+    EvaluationWorker(SimpleNamespace(evaluations=queue), function).run_until(most=1)  # type: ignore[arg-type]
+    body: dict[str, Any] = json.loads(json.dumps(bodies[0]))
+    return body
+
+
+def test_numbers_of_array_libraries_are_rewards() -> None:
+    rewards = _submitted(lambda _: {"x": np.float32(0.5), "y": np.array(2), "z": object()})["rewards"]
     assert (rewards["x"], rewards["y"], rewards["z"][:7]) == (0.5, 2.0, "<object")
+
+
+@pytest.mark.parametrize(
+    ("notes", "name", "expected"),
+    [
+        ({"stdout": "3 of 4"}, "stdout", "3 of 4"),
+        ({"Test output": "3 of 4"}, "Test_output", "Test output: 3 of 4"),
+        ({"a-b": "1", "a_b": "2"}, "a_b", "a-b: 1\n2"),
+        ({"": "1"}, "_", ": 1"),
+        ({"x" * 90: "1"}, "x" * 80, "x" * 90 + ": 1"),
+        ({"out": "a\0b\udce9", "é\0": "1"}, "out", "a\ufffdb\ufffd"),
+        ({"log": "a" * 70_000 + "end"}, "log", r"a+\n… \d+ characters cut …\na+end"),
+        ({f"case_{i}": "ok" for i in range(20)}, "case_15", "ok\n… 4 more notes .* out: case_16, .*, case_19"),
+        ({f"case_{i}": "x" * 60_000 for i in range(90)}, "case_15", r"(?s)x+\n… \d+ .*cut …\nx+\n… 74 more notes .*"),
+    ],
+)
+def test_notes_of_any_kind_cost_no_rewards(notes: dict[str, str], name: str, expected: str) -> None:
+    sent = _submitted(lambda _: Rewards({"x": 1.0}, notes))
+    require_storable(sent)
+    booked = ReportedEvaluation.model_validate_json(json.dumps(sent))
+    assert booked.rewards == {"x": 1.0}
+    assert re.fullmatch(expected, booked.feedback[name])
+
+
+def test_failures_of_any_kind_are_reported() -> None:
+    def fails(_: object) -> None:
+        raise CandidateFailedError("stopped at \0\udce9", reason="timed out: 3 s")
+
+    sent = _submitted(fails)
+    require_storable(sent)
+    report = ReportedEvaluation.model_validate_json(json.dumps(sent)).failure
+    assert report is not None
+    assert (report.reason, report.detail) == ("timed_out__3_s", "stopped at \ufffd\ufffd")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
