@@ -10,7 +10,7 @@ from speciate.domain.declaration import Declaration, DeclarationKind
 from speciate.domain.documented import Flag
 from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.entrant import Seed
-from speciate.domain.learning import MIN_GROUP, LearningScope
+from speciate.domain.learning import LearningScope
 from speciate.domain.run import PolicyOptions, RunSpec
 
 MAX_SLICES: Final = 20_000
@@ -73,8 +73,6 @@ class Campaign(PolicyOptions, Declaration):
                 f"parallel: expected 1, not {self.parallel}, where all runs share a learner; learning_scope 'run'"
                 " trains a policy for each problem"
             )
-        if self.learning is not None and self.mode is AllocationMode.ADAPTIVE and self.slice < MIN_GROUP:
-            raise ValueError(f"slice: expected at least {MIN_GROUP}, the completions of one group, not {self.slice}")
         return self
 
     @property

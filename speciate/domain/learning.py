@@ -70,6 +70,11 @@ class Learning(Value):
     staleness: int = Field(default=1, ge=0, le=1000, strict=True)
     """Steps by which a completion's version may be older than the version that learns from it."""
 
+    @property
+    def min_group(self) -> int:
+        """Fewest completions of a prompt to learn from: a best of κ leaves one more out."""
+        return max(MIN_GROUP, (self.kappa or 0) + 1)
+
 
 def learned_slug(base: str, owner: str) -> str:
     """Return the name of learned versions: the base's with the end of the id of their run or campaign, hexadecimal."""

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from speciate.domain.budget import Budget
+from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.ensemble import PolicyChoice
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, invalid_field
 from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
@@ -144,6 +145,19 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         raise InvalidInputError(
             f"learning.lora_rank: expected {expected}, for policy {policies.policy.name} of kind {policy.kind!r}."
         )
+
+
+def check_grants(campaign: Campaign, answers: int) -> None:
+    """Reject a campaign whose runs would never learn, since no group of completions fits into a grant."""
+    if campaign.learning is None:
+        return
+    fixed, least = campaign.mode is AllocationMode.FIXED, campaign.learning.min_group * answers
+    share = campaign.evaluations // len(campaign.problems)
+    where, grant = ("evaluations", share) if fixed else ("slice", campaign.slice)
+    if grant < least:
+        each = " for each problem" if fixed else ""
+        message = f"{where}: expected at least {least}{each}, the completions of one group, not {grant}"
+        raise invalid_field("The campaign", where, message)
 
 
 def check_spending(versions: Sequence[PolicyVersion], budget: Budget) -> None:

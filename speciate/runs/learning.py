@@ -14,7 +14,7 @@ from pydantic import Field
 
 from speciate.domain.candidate import Candidate
 from speciate.domain.event import EventKind
-from speciate.domain.learning import MIN_GROUP, ROUNDING, Learning, LearningCounters
+from speciate.domain.learning import ROUNDING, Learning, LearningCounters
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.ports.work import GroupRef, LearnedStep, Lease, RunContext, WorkKind
@@ -54,14 +54,13 @@ def record_groups(change: RunChange, context: RunContext, lease: Lease, candidat
     if learning is None or "groups" not in lease.payload:
         return
     state = LearningState.model_validate(change.progress.learning)
-    least = max(MIN_GROUP, (learning.kappa or 0) + 1)  # a best of κ leaves one completion out
     place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
     for stored in lease.payload["groups"]:
         group = GroupRef(**stored, **place, step=int(lease.payload["step"]))
         members = range(group.first, group.first + group.size)
         answers = [c for c in candidates if c.proposal.rollout in members]
         state.seen += 1
-        if state.ended is not None or group.size < least or _lost(answers):
+        if state.ended is not None or group.size < learning.min_group or _lost(answers):
             state.dropped += 1
         elif _flat(context, answers, group):
             state.flat += 1
