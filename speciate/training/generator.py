@@ -80,12 +80,12 @@ class Generator:
         own = max(row.limit for row in rows) + self._chunk
         block_bytes = 2 * self._layers * self._kv * self._size * self._dtype.itemsize * (prompt + WIDTH * own)
         at_once = max(1, self._memory // block_bytes)
-        draws = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             self._refresh(model)
             for begin in range(0, len(blocks), at_once):
                 part = blocks[begin : begin + at_once]
                 self._reserve(len(part), prompt, own)
+                draws = torch.Generator().manual_seed(seed)  # of all rows, whatever their part
                 self._write(part, len(rows), frozenset(ends), temperature, draws)
         return [row.rollout for row in rows]
 

@@ -114,7 +114,8 @@ def test_a_batch_that_memory_does_not_hold_is_written_in_parts():
     model = new_model()
     writer = generator(model)
     writer._memory = 1
-    assert write(model, writer=writer) == write(model)
+    for temperature in (0.0, 1.0):
+        assert write(model, writer=writer, temperature=temperature) == write(model, temperature=temperature)
     assert writer._capacity[0] == 1
 
 
