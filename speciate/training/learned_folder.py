@@ -99,9 +99,9 @@ def keep_checkpoint(
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
-    # No step needs other optimizer states than the parent's, for a repeated attempt, and the child's.
+    # No step needs states before the parent's, which a repeated attempt reads; of late attempts, others may be newer.
     for path in learned.glob(f"{task.slug}-*/{OPTIMIZER}"):
-        if path.parent.name not in (place.name, task.parent.model):
+        if (version := manifest_in(path.parent)) is not None and version.steps < task.step:
             with suppress(OSError):
                 path.unlink()
     options: dict[str, str | bool] = {"check": False}

@@ -148,6 +148,16 @@ def test_the_learner_reads_what_the_client_sends(policy: Policy, read: str, tmp_
     assert tokenizer.decode(ids) == read
 
 
+def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: Path) -> None:
+    """A worker that lost its lease ends after another one has taken its step and the next."""
+    taken, tasks = [], [task()]
+    for _ in range(3):
+        taken.append(TorchLearner(tmp_path).step(tasks[-1]))
+        tasks.append(following(tasks[-1], taken[-1], tmp_path))
+    TorchLearner(tmp_path).step(tasks[1])
+    assert (tmp_path / taken[2].model / OPTIMIZER).is_file()
+
+
 def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
     (first, second) = groups(checkpoints()["maze-base"], 3, age=2)
     far = replace(first, rollouts=tuple(replace(r, logprobs=tuple(p - 5 for p in r.logprobs)) for r in first.rollouts))
