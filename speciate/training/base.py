@@ -18,7 +18,7 @@ from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
-from speciate.training.models import AT_ONCE, END, library_versions, new_model, new_tokenizer, writing
+from speciate.training.models import AT_ONCE, END, library_versions, new_model, new_tokenizer, save_model, writing
 from speciate.training.tasks import GeneratedTask, Split
 
 _SINGLES: Final = 4
@@ -74,8 +74,7 @@ def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: 
         if step % 10 == 0 or step == config.steps:
             metrics.append({"step": float(step), **seen})
     with writing(folder):
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_model(model, tokenizer, folder)
         write_manifest(
             folder,
             Manifest(

@@ -17,7 +17,7 @@ from speciate.policies.endpoint_check import adapter_name
 from speciate.policies.export import OPTIMIZER
 from speciate.policies.manifest import Manifest, manifest_in, weights_digest, write_manifest
 from speciate.ports.learner import LearningTask
-from speciate.training.models import library_versions, load_model, lora_config
+from speciate.training.models import library_versions, load_model, lora_config, save_model
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ def keep_checkpoint(
         learned.mkdir(mode=0o755, parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=learned))
         draft.chmod(0o755)
-        weights.model.save_pretrained(draft)
-        weights.tokenizer.save_pretrained(draft)
+        save_model(weights.model, weights.tokenizer, draft)
         torch.save(optimizer, draft / OPTIMIZER)
         write_manifest(draft, _manifest(task, weights))
         digest = weights_digest(draft)

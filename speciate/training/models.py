@@ -104,6 +104,14 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
     return model, tokenizer
 
 
+def save_model(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a checkpoint that servers of other users can read, too: safetensors makes files private."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for path in folder.glob("*.safetensors"):
+        path.chmod(0o644)
+
+
 def token_bytes(model_config: Any) -> int:
     """Return the memory that a pass with gradients needs for each token, in bytes; an estimate.
 

@@ -27,7 +27,7 @@ from speciate.training.arguments import turns
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.diagnosis import RewardDiagnosis
-from speciate.training.models import library_versions, load_model, writing
+from speciate.training.models import library_versions, load_model, save_model, writing
 from speciate.training.probe import trace
 from speciate.training.reward_batch import EstimatorConfig
 from speciate.training.run_files import CHECKPOINTS, identity_file, last_checkpoint, read_identity, write_identity
@@ -181,16 +181,13 @@ def train_policy(
         history = training_curve(trainer.state.log_history)
         after = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
         with writing(folder):
-            trainer.save_model(str(folder))
+            save_model(trainer.accelerator.unwrap_model(trainer.model), tokenizer, folder)
     with writing(folder):
-        folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         manifest = manifest_of(task, config, identity, history)
         probe = Probe(prompts=tuple(prompts), trained=after, base=before)
         origin = manifest_in(base)
         update = {"warm_up": origin.warm_up if origin else {}, "probe": probe, "problems": len(problems)}
         write_manifest(folder, manifest.model_copy(update=update))
-    for path in folder.glob("*.safetensors"):
-        path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
 
 

@@ -28,7 +28,7 @@ from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
 from speciate.training.arguments import in_bfloat16
 from speciate.training.config import TrainConfig, WarmUpConfig
-from speciate.training.models import load_model, writing
+from speciate.training.models import load_model, save_model, writing
 from speciate.training.recipe import Progress, as_json, check_tokenizer, is_complete, manifest_of, quiet
 from speciate.training.run_files import CHECKPOINTS, last_checkpoint, write_identity, write_json
 from speciate.training.shared_prompts import shared_logps
@@ -114,8 +114,7 @@ def warm_up(
                 remedy="Set warm_up.steps higher, or warm_up.gate lower, and continue with --resume.",
             )
         with writing(folder):
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+            save_model(model, tokenizer, folder)
     record = {"steps": steps, "readable": share, "gate": chosen.gate, "base_digest": identity["base_digest"]}
     manifest = manifest_of(
         task, replace(config, method="vpo"), identity | {"data_digest": digest_of(examples)}, gate.measured

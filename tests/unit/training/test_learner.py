@@ -158,6 +158,11 @@ def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: P
     assert (tmp_path / taken[2].model / OPTIMIZER).is_file()
 
 
+def test_others_may_read_a_version(tmp_path: Path) -> None:
+    made = TorchLearner(tmp_path).step(task())
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in (tmp_path / made.model).iterdir())
+
+
 def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
     (first, second) = groups(checkpoints()["maze-base"], 3, age=2)
     far = replace(first, rollouts=tuple(replace(r, logprobs=tuple(p - 5 for p in r.logprobs)) for r in first.rollouts))

@@ -269,21 +269,17 @@ def test_a_run_killed_after_its_last_update_makes_no_further_one(base, tmp_path,
     from dataclasses import replace
 
     from speciate.policies.manifest import read_manifest, weights_digest
+    from speciate.training import recipe
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import train_policy
     from speciate.training.tasks import GENERATED
-    from speciate.training.trainer import VectorTrainer
 
-    save_model = VectorTrainer.save_model
-
-    def stop(self, folder, _internal_call=False):
-        if not _internal_call:  # no checkpoint
-            raise KeyboardInterrupt
-        save_model(self, folder, _internal_call)
+    def stop(*_):
+        raise KeyboardInterrupt
 
     config = replace(TrainConfig.tiny("grpo", "programs"), steps=2, prompts=2, problems=40, lora_rank=rank)
     train_policy(GENERATED["programs"], config, base, tmp_path / "whole")
-    monkeypatch.setattr(VectorTrainer, "save_model", stop)
+    monkeypatch.setattr(recipe, "save_model", stop)
     with pytest.raises(KeyboardInterrupt):
         train_policy(GENERATED["programs"], config, base, tmp_path / "cut")
     monkeypatch.undo()
