@@ -273,7 +273,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         try:
             result = read_answer(reply, self._policy, request, ceilings, latency_s)
         except ErrorInResponseError as error:
-            raise self._endpoint.refusal(replace(reply, status=error.status), payload) from None
+            raise self._endpoint.refusal(replace(reply, status=error.status, body=error.body), payload) from None
         except MalformedResponseError as error:
             raise self._malformed(error, stream=reply.is_stream) from None
         except EndpointMismatchError as error:

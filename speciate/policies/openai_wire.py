@@ -60,9 +60,10 @@ class MalformedResponseError(ValueError):
 
 @dataclass(eq=False)
 class ErrorInResponseError(ValueError):
-    """A response with status 200 states an error; ``status`` is the one that it should have had."""
+    """A response with status 200 states an error; ``status`` and ``body`` are those that it should have had."""
 
     status: int
+    body: bytes
 
 
 class EndpointMismatchError(Exception):
@@ -157,8 +158,10 @@ def read_answer(
     data = _response(reply)
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
     choices = data.get("choices")
-    if not choices and data.get("error"):
-        raise ErrorInResponseError(_status_of(data["error"]))
+    parts = choices if isinstance(choices, list) else []
+    finished = any(isinstance(part, dict) and part.get("finish_reason") not in (None, "error") for part in parts)
+    if (error := data.get("error")) and not finished:  # an error can end a stream after part of a text
+        raise ErrorInResponseError(_status_of(error), json.dumps({"error": error}).encode())
     if not isinstance(choices, list) and ("choices" not in data or choices is not None):
         raise MalformedResponseError(f"the response has no choices ({reply.quoted()})")
     usage = read_usage(data.get("usage"), ceilings)

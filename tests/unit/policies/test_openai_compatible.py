@@ -671,6 +671,16 @@ def test_an_error_within_a_stream(endpoint: Endpoint, connect: Connect, waits: l
         client.sample([request()])
 
 
+@pytest.mark.parametrize(
+    "choices", [[], [{"index": 0, "delta": {}, "finish_reason": "error"}]], ids=["vllm", "openrouter"]
+)
+def test_a_stream_that_an_error_ends_is_no_answer(endpoint: Endpoint, connect: Connect, choices: list[object]) -> None:
+    error = {"error": {"message": "Lost", "code": 503}, "choices": choices}
+    endpoint.misbehave = lambda _: as_stream({"choices": [{"index": 0, "delta": {"content": "a"}}]}, error)
+    with pytest.raises(PolicyUnavailableError, match=r"it answered 503: Lost \(after 5 attempts\)"):
+        connect(options={"stream": True, "check": False}).sample([request()])
+
+
 def test_one_message_of_the_user(endpoint: Endpoint, connect: Connect) -> None:
     connect(options={"system_role": "user"}).sample([request()])
     assert endpoint.seen[0]["messages"] == [{"role": "user", "content": "You improve.\n\nImprove x."}]
