@@ -1,6 +1,7 @@
 """Write requests and read responses of the OpenAI protocol as vLLM speaks it, without trusting the server."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,8 +31,8 @@ _FILTERED: Final = ("content_filter", "safety", "refusal", "prohibited_content",
 """Beginnings of finish reasons of a completion that a filter withheld."""
 _PARTS: Final = frozenset({"message", "text", "finish_reason"})
 """Fields by which a choice is recognised."""
-_OVERLOADED: Final = ("server", "overloaded", "internal", "unavailable", "timeout", "rate")
-"""Words of an error's type that say nothing about the request."""
+_OVERLOADED: Final = re.compile("server|overloaded|internal|unavailable|timeout|rate.?limit|upstream", re.IGNORECASE)
+"""Words of an error's type and code that say nothing about the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +221,8 @@ def _status_of(error: object) -> int:
     code = error.get("code") if isinstance(error, dict) else None
     if (status := read_tokens(code)) is not None and 400 <= status < 600:
         return status
-    kind = str(error.get("type") if isinstance(error, dict) else error).lower()
-    return 500 if any(word in kind for word in _OVERLOADED) else 400
+    kind = f"{error.get('type')} {code}" if isinstance(error, dict) else str(error)
+    return 500 if _OVERLOADED.search(kind) else 400
 
 
 def fingerprint(weights: str) -> dict[str, str]:

@@ -657,6 +657,22 @@ def test_a_stream_is_joined(endpoint: Endpoint, connect: Connect, *, stream: boo
     assert (result.prompt_tokens, result.tokens, result.estimated_tokens) == (7, 37, 0)
 
 
+@pytest.mark.parametrize(
+    ("error", "waited"),
+    [
+        ({"message": "Slow down", "type": "tokens", "code": "rate_limit_exceeded"}, 1),
+        ({"message": "Bad gateway", "type": "upstream_error"}, 1),
+        ({"message": "No", "type": "moderation_error"}, 0),
+    ],
+)
+def test_an_error_with_status_200(
+    endpoint: Endpoint, connect: Connect, waits: list[float], error: object, waited: int
+) -> None:
+    endpoint.misbehave = replies(as_json({"error": error}))
+    (result,) = connect(options={"check": False}).sample([request()])
+    assert (len(waits), len(result.completions)) == (waited, 1 + waited)
+
+
 def test_an_error_within_a_stream(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
     overloaded = as_stream({"error": {"message": "Overloaded", "type": "server_error"}})
     endpoint.misbehave = replies(overloaded)
