@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from errno import EACCES
 from pathlib import Path
 
@@ -49,19 +50,22 @@ def make_private_dir(path: Path, account: ServerAccount | None) -> Path:
     return path
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read; renamed into place, so that a killed start leaves no part of it."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
+def write_private(path: Path, text: str, *, replace: bool = True) -> None:
+    """Write a file that only its owner can read, all of it or nothing; `replace` one that exists, or leave it."""
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                (os.replace if replace else os.link)(draft, path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
     except OSError as error:
         error.filename = path  # that of a full disk has none
         raise
-    draft.replace(path)
 
 
 def make_data_dir(path: Path) -> Path:

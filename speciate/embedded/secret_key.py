@@ -19,7 +19,7 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
         return settings
     path = settings.data_dir / FILE
     if make and not path.exists():
-        write_private(path, secrets.token_hex(32) + "\n")
+        write_private(path, secrets.token_hex(32) + "\n", replace=False)  # another command may be first
     if not path.exists():
         return settings
     try:

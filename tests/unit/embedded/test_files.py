@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from speciate.embedded.account import ServerAccount, server_account
 from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
 from speciate.embedded.liveness import birth, runs
 from speciate.embedded.lock import DataDirectoryLock
+from speciate.embedded.secret_key import with_own_secret_key
+from speciate.settings import load_settings
 
 STRANGER = ServerAccount("stranger", uid=54321, gid=54321)
 
@@ -69,6 +73,19 @@ def test_passwords_are_kept_and_private(tmp_path: Path) -> None:
     assert made.postgres not in repr(made)
     assert [path.name for path in tmp_path.iterdir()] == ["passwords.json"]
     assert (tmp_path / "passwords.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_first_commands_that_run_at_once_share_one_secret_key(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+
+    def key(_: int) -> object:
+        together.wait()
+        return with_own_secret_key(load_settings(data_dir=tmp_path)).secret_key
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(key, range(8)))) == 1
+    (file,) = tmp_path.iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == ("secret.key", 0o600)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"postgres": "x"}'])
