@@ -58,7 +58,14 @@ class Postgres:
         version_file = self.cluster / "PG_VERSION"
         if not version_file.exists():
             self._create(password)
-        elif (major := int(version_file.read_text())) != self.binaries.major:
+            return
+        major = version_file.read_text(errors="replace").strip()
+        if not major.isdecimal():  # a crash of the machine can empty a file, or fill it with zeros
+            raise EmbeddedServerError(
+                f"{version_file} is damaged. Restore {self.cluster} from a backup, or start on an empty directory with "
+                "--data-dir."
+            )
+        if int(major) != self.binaries.major:
             raise EmbeddedServerError(
                 f"{self.cluster} was created by PostgreSQL {major}, but the programs found are PostgreSQL "
                 f"{self.binaries.major}. Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {major}, "
@@ -137,9 +144,10 @@ class Postgres:
 
     def _forget_dead_postmaster(self) -> None:
         # After kill −9 the process id may belong to another program of the account or to an unreaped zombie.
-        # PostgreSQL mistakes both for a living server. This process holds the lock, which every server inherits.
-        lines = _postmaster_file(self.cluster)
-        if lines and not runs(int(lines[0]), "postgres"):
+        # PostgreSQL mistakes both for a living server, and refuses a file that a crash of the machine emptied. This
+        # process holds the lock, which every server inherits.
+        number = next(iter(_postmaster_file(self.cluster)), "")
+        if not (number.isdecimal() and runs(int(number), "postgres")):
             (self.cluster / "postmaster.pid").unlink(missing_ok=True)
 
 
@@ -155,6 +163,6 @@ def is_ready(cluster: Path, socket_dir: Path) -> bool:
 
 def _postmaster_file(cluster: Path) -> list[str]:
     try:
-        return (cluster / "postmaster.pid").read_text().splitlines()
+        return (cluster / "postmaster.pid").read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return []

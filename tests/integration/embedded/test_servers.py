@@ -199,11 +199,19 @@ def test_restart_in_order(running: tuple[EmbeddedServers, Endpoints]) -> None:
     assert execute(endpoints.database_url, "select 1") == 1
 
 
-def test_cluster_of_another_major_version_is_refused(fresh_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("13\n", r"PostgreSQL 13.*PostgreSQL 1\d.*SPECIATE_POSTGRES_BIN"),
+        ("", "PG_VERSION is damaged.*--data-dir"),
+        ("\0" * 3, "PG_VERSION is damaged"),
+    ],
+)
+def test_cluster_of_another_major_version_is_refused(fresh_dir: Path, version: str, says: str) -> None:
     (fresh_dir / "postgres").mkdir()
-    (fresh_dir / "postgres" / "PG_VERSION").write_text("13\n")
+    (fresh_dir / "postgres" / "PG_VERSION").write_text(version)
     (fresh_dir / "passwords.json").write_text('{"postgres": "a", "valkey": "b"}')
-    with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 13.*PostgreSQL 1\d.*SPECIATE_POSTGRES_BIN"):
+    with pytest.raises(EmbeddedServerError, match=says):
         EmbeddedServers(fresh_dir).start()
 
 
