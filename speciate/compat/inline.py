@@ -176,7 +176,9 @@ def _system_of(script: Path) -> str:
             f"{script}{place} {mistakes[0].message}.", remedy=f"Evaluators are written in Python. {_EXPECTED}"
         )
     tree = ast.parse(text)
-    if "run_shinka_eval" in text or "--results_dir" in text:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    used = {_word(part) for call in calls for part in (call.func, *call.args)}
+    if not used.isdisjoint(("run_shinka_eval", "--results_dir")):
         return "shinka"
     if "--output-file" in text:
         return "alphaevolve"
@@ -189,6 +191,11 @@ def _system_of(script: Path) -> str:
     arguments = functions["evaluate"].args
     required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     return "speciate" if required == 2 else "openevolve"  # a candidate and the context
+
+
+def _word(part: ast.expr) -> object:
+    """Return the name of what is called, or the value of an argument."""
+    return getattr(part, "attr", getattr(part, "id", getattr(part, "value", None)))
 
 
 @dataclass(frozen=True, slots=True)

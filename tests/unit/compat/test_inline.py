@@ -123,6 +123,32 @@ def test_declared_and_bundled_problems_are_taken_as_they_are(inline: Inline, tmp
 
 
 @pytest.mark.parametrize(
+    "returned",
+    [
+        "{'combined_score': 3, 'info': 'a text', 'ok': True, 'error': None}",
+        "{'combined_score': np.float32(3), 'ratio': float('nan'), 'p-value': 0.5, 'sizes': [1, 2]}",
+        "np.int64(3)",
+    ],
+)
+def test_what_scores_the_seed_program_scores_candidates(
+    inline: Inline, strongest: SandboxEvaluator, tmp_path: Path, returned: str
+) -> None:
+    evaluator = f"import numpy as np\nasync def evaluate(candidate, context):\n    return {returned}\n"
+    folder = made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator})
+    found = inline(folder)
+    (scored,) = strongest.evaluate(found.problem, [PROGRAM], seeds=[0])
+    assert (scored.failure, scored.rewards) == (None, tuple(found.seed[name] for name in found.problem.space.names))
+
+
+@pytest.mark.parametrize(
+    "line", ["CMD = ['solver', '--output-file', 'x']", "# compared with --results_dir of older runs"]
+)
+def test_a_word_does_not_decide_about_the_contract(inline: Inline, tmp_path: Path, line: str) -> None:
+    evaluator = f"{line}\ndef evaluate(path):\n    return {{'combined_score': 1.0}}\n"
+    assert inline(made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator})).seed
+
+
+@pytest.mark.parametrize(
     ("program", "evaluator", "message"),
     [
         (PROGRAM, "def evaluate(path:\n", r"judge\.py:1 does not compile as Python.*Evaluators are written in Python"),
