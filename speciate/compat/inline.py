@@ -180,7 +180,7 @@ def _system_of(script: Path) -> str:
     used = {_word(part) for call in calls for part in (call.func, *call.args)}
     if not used.isdisjoint(("run_shinka_eval", "--results_dir")):
         return "shinka"
-    if "--output-file" in text:
+    if "--output-file" in used:
         return "alphaevolve"
     functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     if not {"evaluate", "evaluate_stage1"} & top_level_names(tree):
@@ -213,8 +213,9 @@ class _OwnDraft(Draft):
             "data_files": [name for name in beside if name not in files],
         }
         definition["limits"].setdefault("script_s", self.wall_s)
-        probe = "" if rewards.seed else _PROBE
-        script = {SCRIPT: self.files[evaluator] + probe, self.seed: self.files[self.seed]}
+        names = sorted(rewards.worst)
+        measured = f"{_MEASURED}evaluate = _speciate_measured(evaluate, {names!r})\n"
+        script = {SCRIPT: self.files[evaluator] + measured, self.seed: self.files[self.seed]}
         return {FILE_NAME: toml_text(definition, {}), **script, **beside}
 
 
@@ -223,31 +224,44 @@ def _read_own(folder: Path, choice: Choice) -> _OwnDraft:
     return _OwnDraft(**{field.name: getattr(read, field.name) for field in fields(Draft)})
 
 
-_PROBE: Final = f'''
+_MEASURED: Final = rf'''
 
 
-def _speciate_probe(evaluate):
-    import inspect
+def _speciate_measured(evaluate, names):
+    import re
 
-    async def probe(candidate, context):
+    async def wait(rewards):
+        return await rewards
+
+    def plain(value):
+        return value.tolist() if hasattr(value, "tolist") else value
+
+    def measured(candidate, context):
         rewards = evaluate(candidate, context)
-        if inspect.isawaitable(rewards):
-            rewards = await rewards
+        if hasattr(rewards, "__await__"):
+            import asyncio
+
+            rewards = asyncio.run(wait(rewards))
+        rewards = plain(rewards)
         if isinstance(rewards, int | float):
             rewards = {{"score": rewards}}
         if not isinstance(rewards, dict):
             return rewards
-        for name, value in rewards.items():
-            finite = isinstance(value, int | float) and abs(value) < float("inf")
-            context.note(*(("other metrics", f"{{name}} = {{value}}") if finite else (name, value)))
-        return {{"{PROBE.name}": 0}}
+        values = {{re.sub(r"\W|^(?=\d)", "_", str(n), flags=re.ASCII): plain(each) for n, each in rewards.items()}}
+        others = {{name: value for name, value in values.items() if name not in names}}
+        numbers = {{n: v for n, v in others.items() if type(v) in (int, float) and abs(v) < 1e308}}
+        if numbers:
+            context.note("other metrics", "\n".join(f"{{name}} = {{value}}" for name, value in numbers.items()))
+        for name in [name for name in others if name not in numbers]:
+            context.note(name, others[name])
+        values["{PROBE.name}"] = 0
+        return {{name: values[name] for name in names if name in values}}
 
-    return probe
+    return measured
 
 
-evaluate = _speciate_probe(evaluate)
 '''
-"""Makes an evaluator say which numbers it returns, whatever the problem declares."""
+"""Makes an evaluator return what the problem declares, and note the rest; for a trial, that is all."""
 _OWN_WALL_S: Final = 60.0
 _MAX_FILES: Final = 64
 """Most files of an evaluator; a problem shares further ones with its candidates."""
