@@ -17,7 +17,6 @@ from speciate.compat.measuring import Score
 from speciate.compat.naming import LANGUAGES, named_after
 from speciate.compat.reading import read_evaluated
 from speciate.compat.settings import CONFIG
-from speciate.domain.data_files import BINARY
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.suggestions import did_you_mean
@@ -178,6 +177,7 @@ def _system_of(script: Path) -> str:
     tree = ast.parse(text)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     used = {_word(part) for call in calls for part in (call.func, *call.args)}
+    used |= {node.name for node in ast.walk(tree) if isinstance(node, ast.alias)}
     if not used.isdisjoint(("run_shinka_eval", "--results_dir")):
         return "shinka"
     if "--output-file" in used:
@@ -204,14 +204,10 @@ class _OwnDraft(Draft):
 
     def texts(self, rewards: DraftRewards) -> dict[str, str]:
         evaluator = self.options["evaluator"]
+        # Any of them may hold the answers.
         beside = {name: text for name, text in self.files.items() if name not in (self.seed, evaluator)}
-        texts = [name for name, text in beside.items() if "/" not in name and not text.startswith(BINARY)]
-        files = texts if len(texts) <= _MAX_FILES else []
-        definition = Draft._definition(self, rewards) | {
-            "kind": "evaluator",
-            "files": files,
-            "data_files": [name for name in beside if name not in files],
-        }
+        definition = Draft._definition(self, rewards)
+        definition |= {"kind": "evaluator", "files": [*beside], "data_files": []}
         definition["limits"].setdefault("script_s", self.wall_s)
         names = sorted(rewards.worst)
         measured = f"{_MEASURED}evaluate = _speciate_measured(evaluate, {names!r})\n"
@@ -263,5 +259,3 @@ def _speciate_measured(evaluate, names):
 '''
 """Makes an evaluator return what the problem declares, and note the rest; for a trial, that is all."""
 _OWN_WALL_S: Final = 60.0
-_MAX_FILES: Final = 64
-"""Most files of an evaluator; a problem shares further ones with its candidates."""

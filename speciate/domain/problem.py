@@ -137,8 +137,8 @@ class Problem(Value):
     """Function that a `cases` candidate defines."""
     evaluator: str = ""
     """Python script that defines `evaluate`, or `score` for kind `data`. Kind `cases` needs none."""
-    files: dict[str, str] = Field(default_factory=dict, max_length=64)
-    """Further read-only text files of the evaluator, by name: `context.files["NAME"]`."""
+    files: dict[str, str] = Field(default_factory=dict, max_length=1024)
+    """Further read-only files of the evaluator, by path: `context.files["PATH"]`; bytes as `data:;base64,…`."""
     cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
     """Inputs and expected outputs, for kind `cases`."""
     data_files: dict[FilePath, str] = Field(default_factory=dict, max_length=1024)

@@ -6,11 +6,12 @@ The definition may also contain each of them itself.
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.domain.data_files import content_of
+from speciate.domain.data_files import BINARY, content_of
 from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
@@ -116,32 +117,33 @@ class Siblings:
             return script
         return self.text("evaluator", script)
 
-    def texts(self, key: str, names: object) -> object:
-        """Return the contents of the files in a list of names; a table contains the texts themselves."""
+    def contents(self, key: str, names: object) -> object:
+        """Return the contents of files from a list of files and folders; a table contains them."""
         if isinstance(names, dict):
             return names
         if not isinstance(names, list):
-            expected = "a list of names of files in the same directory, or a table of texts by name"
+            expected = "a list of files in the same directory, or a table of texts by name"
             self._reject(f"is {shorten(names)}: expected {expected}", key)
             return None
-        texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
-        return {name: text for name, text in texts.items() if text is not None}
-
-    def data(self, names: object) -> object:
-        """Return the contents of data files from a list of files and folders; a table contains the contents."""
-        if not isinstance(names, list):
-            return self.texts("data_files", names)
-        contents: dict[str, str] = {}
+        read, contents = self._read_data if key == "data_files" else self._read_file, dict[str, str]()
         for i, name in enumerate(names):
             if not isinstance(name, str) or not PLAIN_PATH.fullmatch(name):
                 expected = "expected the path of a file or folder in the same directory"
-                self._reject(f"is {shorten(name)}: {expected}", f"data_files.{i}")
+                self._reject(f"is {shorten(name)}: {expected}", f"{key}.{i}")
                 continue
             try:
-                contents |= self._read_data(name)
+                contents |= read(name)
             except UnreadableError as error:
-                self._reject(str(error), f"data_files.{i}")
+                self._reject(str(error), f"{key}.{i}")
         return contents
+
+    def _read_file(self, name: str) -> dict[str, str]:
+        """Return a text, as an editor shows it; what is none, as of data files."""
+        with suppress(UnreadableError):
+            text = self._read(name)
+            if "\0" not in text and not text.startswith(BINARY):
+                return {name: text}
+        return self._read_data(name)
 
     def packages(self, value: object) -> object:
         """Return the packages in a named lock file; a list holds them itself."""
@@ -159,7 +161,7 @@ class Siblings:
     def templates(self, names: object) -> object:
         """Return the templates from a list of file names in the folder ``prompts``; a table contains the texts."""
         if not isinstance(names, list):
-            return self.texts(TEMPLATE_FOLDER, names)
+            return self.contents(TEMPLATE_FOLDER, names)
         files = {str(name).removesuffix(TEMPLATE_SUFFIX): name for name in names}
         texts = {part: self.text(f"prompts.{part}", name, TEMPLATE_FOLDER) for part, name in files.items()}
         return {part: text for part, text in texts.items() if text is not None}
@@ -199,9 +201,9 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
     "seed": ("seed_program", Siblings.seed),
     "evaluator": ("evaluator", Siblings.script),
     "cases": ("cases", Siblings.cases),
-    "files": ("files", lambda parts, names: parts.texts("files", names)),
+    "files": ("files", lambda parts, names: parts.contents("files", names)),
     "prompts": ("prompts", Siblings.templates),
-    "data_files": ("data_files", Siblings.data),
+    "data_files": ("data_files", lambda parts, names: parts.contents("data_files", names)),
     "requirements": ("requirements", Siblings.packages),
 }
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,13 +51,13 @@ def problem_texts(problem: Problem) -> dict[str, str]:
     if "limits" in definition:  # one left out would follow from the others
         definition["limits"]["cpu_s"] = problem.limits.cpu_s
     folder = _Folder()
-    folder.data(definition)
+    folder.contents(definition, "data_files")
     folder.programs(problem, definition)
     if cases := definition.get("cases"):
         text = "[\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]\n"
         definition["cases"] = folder.placed(_CASES, text) or cases
-    folder.texts(definition, "files", "{}")
-    folder.texts(definition, "prompts", f"{TEMPLATE_FOLDER}/{{}}{TEMPLATE_SUFFIX}")
+    folder.contents(definition, "files")
+    folder.prompts(definition)
     return {FILE_NAME: toml_text(definition, {}), **folder.files}
 
 
@@ -74,14 +75,20 @@ class _Folder:
         self.files[name] = text
         return name
 
-    def data(self, definition: dict[str, Any]) -> None:
-        contents: Mapping[str, str] = definition.get("data_files", {})
-        if contents and all(
-            PLAIN_PATH.fullmatch(path) and path != FILE_NAME and content_of(bytes_of(content)) == content
-            for path, content in contents.items()
-        ):
+    def contents(self, definition: dict[str, Any], key: str) -> None:
+        contents: Mapping[str, str] = definition.get(key, {})
+        if contents and all(self._holds(path, content, key) for path, content in contents.items()):
             self.files |= contents
-            definition["data_files"] = list(contents)
+            definition[key] = list(contents)
+
+    def _holds(self, path: str, content: str, key: str) -> bool:
+        if not PLAIN_PATH.fullmatch(path) or path.endswith("/") or path == FILE_NAME:
+            return False
+        if key == "files" and ("\r" in content or content.startswith("\ufeff")):
+            return False
+        with suppress(ValueError):  # a text that begins like bytes
+            return content_of(bytes_of(content)) == content == self.files.get(path, content)
+        return False
 
     def programs(self, problem: Problem, definition: dict[str, Any]) -> None:
         seed, script = problem.seed_program, problem.evaluator
@@ -100,10 +107,10 @@ class _Folder:
                 definition["evaluator"] = name
                 break
 
-    def texts(self, definition: dict[str, Any], key: str, pattern: str) -> None:
-        texts: Mapping[str, str] = definition.get(key, {})
-        if texts and all(self.placed(pattern.format(name), text) for name, text in texts.items()):
-            definition[key] = [f"{name}{TEMPLATE_SUFFIX}" if key == TEMPLATE_FOLDER else name for name in texts]
+    def prompts(self, definition: dict[str, Any]) -> None:
+        files = {f"{name}{TEMPLATE_SUFFIX}": text for name, text in definition.get(TEMPLATE_FOLDER, {}).items()}
+        if files and all(self.placed(f"{TEMPLATE_FOLDER}/{name}", text) for name, text in files.items()):
+            definition[TEMPLATE_FOLDER] = [*files]
 
     def _sections(self, seed: str) -> list[str] | None:
         try:

@@ -140,6 +140,29 @@ def test_what_scores_the_seed_program_scores_candidates(
     assert (scored.failure, scored.rewards) == (None, tuple(found.seed[name] for name in found.problem.space.names))
 
 
+def test_candidates_do_not_see_what_an_evaluator_of_two_arguments_reads(
+    inline: Inline, strongest: SandboxEvaluator, tmp_path: Path
+) -> None:
+    evaluator = (
+        "from pathlib import Path\n"
+        "def evaluate(candidate, context):  # with secret.npy and hidden\n"
+        "    answers = [path for path in Path(__file__).parent.rglob('*') if path.suffix in ('.npy', '.json')]\n"
+        "    seen = candidate.call('run').unwrap()\n"
+        "    return sum(len(each.read_bytes()) for each in answers) + (100 if seen == 3 else len(seen))\n"
+    )
+    beside = {f"hidden/{n}.json": "[1]" for n in range(70)}
+    folder = made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator, **beside})
+    (folder / "secret.npy").write_bytes(b"\x93NUMPY\0\xff")
+    found = inline(folder)
+    assert found.seed == {"score": 8 + 70 * 3 + 100}
+    thief = "import os\ndef run():\n    return [n for _, _, names in os.walk('data') for n in names]\n"
+    (scored,) = strongest.evaluate(found.problem, [thief], seeds=[0])
+    assert scored.rewards == (8 + 70 * 3,)
+    write(problem_texts(found.problem), tmp_path / "ours")
+    assert (tmp_path / "ours/secret.npy").read_bytes() == b"\x93NUMPY\0\xff"
+    assert load_problem(tmp_path / "ours") == found.problem
+
+
 @pytest.mark.parametrize(
     "line", ["CMD = ['solver', '--output-file', 'x']", "# compared with --results_dir of older runs"]
 )

@@ -48,6 +48,8 @@ CASES = [{"input": [None, {"a": [1.5, "\u2028"]}], "expected": None, "tolerance"
         {"kind": "data", "evaluator": "def score(text, context): ...\n", "seed_program": '{"a": 1}'},
         {"files": {"a.txt": "x", "problem.toml": "y"}, "data_files": {"a.txt": "z", "deep/b.bin": "data:;base64,//4="}},
         {"files": {"a b": "x"}, "data_files": {"evaluate.py": "taken", "c": "data:;base64,eA=="}},
+        {"files": {"a.txt": "x", "deep/b.bin": "data:;base64,//4=", "c": "data:;base64,ZGF0YTo7YmFzZTY0LA=="}},
+        {"files": {"a.txt": "x\r", "../b": "y", "c": "data:;base64,no", "d/": "z"}},
         {"requirements": ["numpy>=2", "networkx==3.4"], "preload": ["numpy"]},
         {"requirements": ["numpy>=2"], "limits": {"wall_s": 7.5, "cores": 3}, "stochastic": True, "confirmations": 0},
         {"language": "rust", "seed_program": "fn main() {}\n"},
@@ -70,6 +72,7 @@ def test_a_problem_survives_its_directory(tmp_path: Path, changes: dict[str, Any
     read = load_problem(tmp_path / "written")
     assert read == problem
     assert read.digest == problem.digest
+    assert [*tmp_path.iterdir()] == [tmp_path / "written"]
 
 
 @pytest.mark.parametrize("slug", known_problems())
