@@ -13,20 +13,12 @@ from service.api.schemas import Name
 from service.dependencies import StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
-from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.candidate import MAX_FEEDBACK, MAX_TEXT, MAX_TEXTS, Failure, FailureKind
 from speciate.domain.errors import invalid_field
 from speciate.domain.values import Identifier, Value
 from speciate.runs.external_evaluation import ExternalResult
 from speciate.schema.base import Page
-from speciate.schema.evaluations import (
-    MAX_FEEDBACK_CHARS,
-    MAX_TEXT_CHARS,
-    MAX_TEXTS,
-    LeasedEvaluation,
-    RenewedLease,
-    SubmittedEvaluation,
-    WaitingEvaluations,
-)
+from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 from speciate.storage.work.external import Submission
 
 router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)
@@ -34,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)
 MAX_LEASE_S: Final = 86_400.0
 
 _Reward = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARS)]
+_Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 
 
 class AcquireRequest(Value):
@@ -95,8 +87,8 @@ class ReportedEvaluation(HeldLease):
     def _one_result(self) -> Self:
         if (self.rewards is None) == (self.failure is None):
             raise ValueError("expected either 'rewards' or 'failure'")
-        if sum(map(len, self.feedback.values())) > MAX_FEEDBACK_CHARS:
-            raise ValueError(f"feedback is longer than {MAX_FEEDBACK_CHARS} characters")
+        if sum(map(len, self.feedback.values())) > MAX_FEEDBACK:
+            raise ValueError(f"feedback is longer than {MAX_FEEDBACK} characters")
         return self
 
     def submission(self) -> Submission:

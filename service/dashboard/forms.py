@@ -132,8 +132,5 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
 
 
 def idempotency_key(values: Mapping[str, str], request: Any) -> str | None:
-    """Return the key of what a form asks for: sent twice, it has one effect.
-
-    After the Back button the form has the same key: with values that were changed since, it is another request.
-    """
+    """Return the key of a form's request: sent twice it has one effect, changed after the Back button it is another."""
     return f"form {digest_of([values['key'], request])}" if values.get("key") else None

@@ -100,10 +100,8 @@ def macro(name: str, /, *args: Any) -> str:
 
 
 def _shown(html: str) -> str:
-    """Show characters that reverse what follows them: a program may read differently from what runs (trojan source).
-
-    Values of forms keep them, since they are sent back.
-    """
+    """Show characters that reverse what follows them: a program may read differently from what runs (trojan source)."""
+    # Values of forms keep them, since they are sent back.
     return _BIDI.sub(lambda match: match[0] if len(match[0]) > 1 else f"[U+{ord(match[0]):04X}]", html)
 
 

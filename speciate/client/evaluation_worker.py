@@ -14,18 +14,11 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from speciate.client.sync.client import Client
-from speciate.domain.candidate import REFUSED_REWARDS, Failure, FailureKind
+from speciate.domain.candidate import MAX_FEEDBACK, MAX_TEXT, MAX_TEXTS, REFUSED_REWARDS, Failure, FailureKind
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.domain.values import identifier_of, storable
 from speciate.prompts.text import bounded
-from speciate.schema.evaluations import (
-    MAX_FEEDBACK_CHARS,
-    MAX_TEXT_CHARS,
-    MAX_TEXTS,
-    Acceptance,
-    LeasedEvaluation,
-    SubmittedEvaluation,
-)
+from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
 T = TypeVar("T")
 
@@ -314,6 +307,5 @@ def _feedback(notes: Mapping[str, str]) -> dict[str, str]:
     kept, more = [*texts][:MAX_TEXTS], [*texts][MAX_TEXTS:]
     if more:
         texts[kept[-1]] += f"\n… {len(more)} more notes are left out: {', '.join(more)}"[:_MAX_REMARK]
-    fits = sum(len(texts[name]) for name in kept) <= MAX_FEEDBACK_CHARS
-    limit = MAX_TEXT_CHARS if fits else MAX_FEEDBACK_CHARS // MAX_TEXTS
+    limit = MAX_TEXT if sum(len(texts[name]) for name in kept) <= MAX_FEEDBACK else MAX_FEEDBACK // MAX_TEXTS
     return {name: text if len(text := texts[name]) <= limit else bounded(text, limit - 100) for name in kept}

@@ -38,6 +38,9 @@ class FailureKind(StrEnum):
     """Not evaluated: no program in the completion, a diff that does not apply, a changed protected region, …"""
 
 
+MAX_TEXTS, MAX_TEXT, MAX_FEEDBACK = 16, 64 << 10, 256 << 10
+"""Limits of an external evaluation's feedback: number of texts, characters of each, of all together."""
+
 UNMEASURED = "not measured"
 """Label of the artifact that lists the objectives without a measurement; their rewards are the worst ends."""
 

@@ -2,15 +2,9 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 from uuid import UUID
 
 from speciate.schema.base import Record
-
-MAX_TEXTS: Final = 16
-MAX_TEXT_CHARS: Final = 64 << 10
-MAX_FEEDBACK_CHARS: Final = 256 << 10
-"""Limits of an evaluation's feedback: number of texts, length of each, of all together."""
 
 
 class LeasedEvaluation(Record):
