@@ -1,6 +1,5 @@
 """Request bodies, path parameters, and responses that are not records of ``speciate.schema``."""
 
-from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeVar
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedRequest
-from speciate.domain.values import MAX_REASON, WORD, Slug, Value, digest_of
+from speciate.domain.values import MAX_REASON, WORD, Digested, Slug, Value
 from speciate.domain.visibility import Visibility
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
@@ -120,7 +119,7 @@ class PolicySubmission(Value):
 V = TypeVar("V", bound=Value)
 
 
-class RunSubmission(RunSpec, Labels, SeedRequest):
+class RunSubmission(RunSpec, Labels, SeedRequest, Digested):
     """A run to start."""
 
     omitted_at_default = RunSpec.omitted_at_default | {"estimate"}
@@ -133,10 +132,6 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
     """Another policy or ensemble that changes parents."""
     estimate: bool = False
     """True to estimate first what the run will spend, and to keep the estimate with it."""
-
-    @cached_property
-    def digest(self) -> str:
-        return digest_of(self.stored_json())
 
     def part(self, model: type[V]) -> V:
         """Return the fields of the request that form a ``RunSpec``, ``Labels`` or ``SeedRequest``."""

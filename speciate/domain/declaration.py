@@ -7,14 +7,13 @@ resume or cancel it.
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cached_property
 from typing import ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
 from speciate.domain.entrant import Named
 from speciate.domain.errors import ConflictError
-from speciate.domain.values import Slug, Value, digest_of
+from speciate.domain.values import Digested, Slug
 
 
 class DeclarationKind(StrEnum):
@@ -66,7 +65,7 @@ def refuse_repeated(noun: str, items: Iterable[object]) -> None:
         raise ValueError(f"{noun} {most[0][0]!r} is named twice: expected each once")
 
 
-class Declaration(Value):
+class Declaration(Digested):
     """Fields that every kind of declaration has."""
 
     kind: ClassVar[DeclarationKind]
@@ -87,8 +86,3 @@ class Declaration(Value):
     def _problems_are_distinct(self) -> Self:
         refuse_repeated("problem", self.problems)
         return self
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the stored declaration."""
-        return digest_of(self.stored_json())

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, StringConstraints
 
 from speciate.domain.errors import invalid_field
-from speciate.domain.values import LINE, TAG, UNSTORABLE, Value
+from speciate.domain.values import LINE, TAG, Value, stored_text
 
 MAX_TAGS: Final = 16
 MAX_NAME_CHARS: Final = 120
@@ -13,14 +13,10 @@ MAX_TAG_CHARS: Final = 40
 MAX_NOTE_CHARS: Final = 4000
 
 
-def _storable(text: str) -> str:
-    if UNSTORABLE.search(text):
-        raise ValueError("holds characters that cannot be stored")
-    return text
-
-
 RunName = Annotated[
-    str, StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE), AfterValidator(_storable)
+    str,
+    StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE),
+    AfterValidator(stored_text),
 ]
 """One line, or empty."""
 
@@ -30,7 +26,7 @@ Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG_CHARS, p
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS), AfterValidator(lambda tags: tuple(dict.fromkeys(tags)))]
 """Distinct tags, in the given order."""
 
-Note = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE_CHARS), AfterValidator(_storable)]
+Note = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE_CHARS), AfterValidator(stored_text)]
 """Plain text of any number of lines."""
 
 

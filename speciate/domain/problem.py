@@ -26,6 +26,7 @@ from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages
 from speciate.domain.target import Target, TargetSet
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
+    Digested,
     FilePath,
     Finite,
     Identifier,
@@ -90,7 +91,7 @@ class Case(Value):
     """True to keep input and outcome out of prompts."""
 
 
-class Problem(Value):
+class Problem(Digested):
     """A problem as registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
@@ -432,11 +433,6 @@ class Problem(Value):
                 # A script reads the text as ``candidate.source``, perhaps in another of its files.
                 return any(word in text for text in (self.evaluator, *self.files.values()) for word in _TEXT_READERS)
         return True
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the definition: problems with equal digests are the same version."""
-        return digest_of(self.stored_json())
 
     @cached_property
     def evaluator_digest(self) -> str:

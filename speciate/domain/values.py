@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
@@ -97,6 +98,13 @@ class Value(Documented):
         return copied
 
 
+class Digested(Value):
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the stored JSON: values with equal digests are the same."""
+        return digest_of(self.stored_json())
+
+
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of both; those of the second win, key by key also inside of tables."""
     values = dict(first)
@@ -142,3 +150,9 @@ def text_digest(text: str) -> str:
 def storable(text: str) -> str:
     """Replace NUL characters and lone surrogates, which PostgreSQL and JSON refuse, by U+FFFD."""
     return UNSTORABLE.sub("\ufffd", text)
+
+
+def stored_text(text: str) -> str:
+    if UNSTORABLE.search(text):
+        raise ValueError("holds characters that cannot be stored")
+    return text

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from speciate.domain.values import UNSTORABLE, WEB_ADDRESS, Value
+from speciate.domain.values import WEB_ADDRESS, Value, stored_text
 
 FIRST_RETRY_S: Final = 5.0
 MAX_RETRY_DELAY_S: Final = 2 * 3600.0
@@ -54,12 +54,7 @@ class Webhook(Value):
             raise ValueError("'test' is sent on request only: expected unlock, run.finished, alarm")
         return tuple(dict.fromkeys(events))
 
-    @field_validator("url", "description")
-    @classmethod
-    def _storable(cls, text: str) -> str:
-        if UNSTORABLE.search(text):
-            raise ValueError("holds characters that cannot be stored")
-        return text
+    _storable = field_validator("url", "description")(stored_text)
 
 
 def retry_delay_s(attempts: int, draw: float) -> float:
