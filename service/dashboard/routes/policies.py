@@ -17,15 +17,14 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import form_values, read_values
 from service.dashboard.forms import Form, FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.model_form import ModelForm, PlugIn, PlugIns, add_form_routes
-from service.dashboard.pages import address, page
+from service.dashboard.pages import page
 from service.dashboard.parameters import Text
-from service.dashboard.routes.visibility import visibility_from
+from service.dashboard.routes.visibility import listed
 from service.dependencies import AppStateDep
 from service.policy_registration import PingResult
 from service.principal import PrincipalDep
 from speciate.domain.errors import SpeciateError
 from speciate.domain.policy import Policy, Price
-from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.policies import DEFAULT_KIND, KINDS, policy_kind
 from speciate.policies.kind import ENDPOINT
@@ -35,7 +34,6 @@ from speciate.schema.policies import PolicyVersion
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
 
-_LIMIT: Final = 60
 _KEY: Final = "api_key"
 
 
@@ -120,18 +118,13 @@ def _refuse(
 def list_policies(
     request: Request, dashboard: DashboardDep, name: Text = "", visibility: Text = "", cursor: Text = ""
 ) -> Response:
-    name, shown_visibility = storable(name).strip(), visibility_from(visibility)
-    versions = dashboard.stores.catalog.policies(
-        name=name, visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None
-    )
+    versions, filters = listed(dashboard.stores.catalog.policies, "/policies", name, visibility, cursor)
     versions = dashboard.stores.overview.policy_results(versions)
-    filters = {"name": name, "visibility": visibility}
-    older = versions.next_cursor and address("/policies", **filters, cursor=versions.next_cursor)
     newest = {policy.definition.slug: policy.id for policy in reversed(versions.items)}  # of those that a run learned
     shown = [p for p in versions.items if p.definition.lineage is None or newest[p.definition.slug] == p.id]
     cells = dashboard.stores.overview.matrix([policy.id for policy in versions.items])
     own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in versions.items}
-    return page(request, "policies.html", policies=shown, cells=own, older=older, name=name, visibility=visibility)
+    return page(request, "policies.html", policies=shown, cells=own, **filters)
 
 
 @router.get("/{name}")

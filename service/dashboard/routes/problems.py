@@ -11,13 +11,12 @@ from service.dashboard.context import DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.objectives import by_importance
-from service.dashboard.pages import address, page
+from service.dashboard.pages import page
 from service.dashboard.parameters import Text
 from service.dashboard.policy_pairs import listed_pairs
-from service.dashboard.routes.visibility import visibility_from
+from service.dashboard.routes.visibility import listed
 from service.dependencies import AppStateDep
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
-from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
@@ -25,7 +24,6 @@ from speciate.problems.template import example
 
 router = APIRouter(include_in_schema=False, prefix="/problems")
 
-_LIMIT: Final = 60
 _COLUMNS: Final = 6
 _LATEST: Final = 500
 _FILE: Final = "file:"
@@ -37,21 +35,9 @@ _MAX_EXCERPTS: Final = 20
 def list_problems(
     request: Request, dashboard: DashboardDep, name: Text = "", visibility: Text = "", cursor: Text = ""
 ) -> Response:
-    name, shown_visibility = storable(name).strip(), visibility_from(visibility)
-    versions = dashboard.stores.catalog.problems(
-        name=name, visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None
-    )
-    filters = {"name": name, "visibility": visibility}
-    older = versions.next_cursor and address("/problems", **filters, cursor=versions.next_cursor)
-    return page(
-        request,
-        "problems.html",
-        problems=dashboard.stores.overview.problem_results(versions).items,
-        cells=dashboard.stores.overview.matrix(),
-        older=older,
-        name=name,
-        visibility=visibility,
-    )
+    versions, filters = listed(dashboard.stores.catalog.problems, "/problems", name, visibility, cursor)
+    problems, cells = dashboard.stores.overview.problem_results(versions).items, dashboard.stores.overview.matrix()
+    return page(request, "problems.html", problems=problems, cells=cells, **filters)
 
 
 @router.get("/new")

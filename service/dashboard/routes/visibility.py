@@ -1,6 +1,7 @@
 """Archive, delete and restore runs, problems and policies from their pages and lists."""
 
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
@@ -10,14 +11,31 @@ from service.dashboard.context import DashboardDep
 from service.dashboard.forms import Form, FormDep, local_path
 from service.dashboard.pages import address
 from service.dashboard.parameters import RunIdDep
+from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.schema.base import Page
 
 router = APIRouter(include_in_schema=False)
+
+_LIMIT: Final = 60
+V = TypeVar("V")
 
 
 def visibility_from(text: str) -> Visibility:
     """Return the list filter of a query parameter; unknown values are the default."""
     return Visibility(text) if text in set(Visibility) else Visibility.VISIBLE
+
+
+def listed(
+    list_versions: Callable[..., Page[V]], path: str, name: str, visibility: str, cursor: str
+) -> tuple[Page[V], dict[str, str | None]]:
+    """Return a page of versions, and the values of its filters in the template."""
+    filters = {"name": storable(name).strip(), "visibility": visibility}
+    versions = list_versions(
+        name=filters["name"], visibility=visibility_from(visibility), limit=_LIMIT, cursor=cursor or None
+    )
+    older = versions.next_cursor and address(path, **filters, cursor=versions.next_cursor)
+    return versions, {**filters, "older": older}
 
 
 def _change_run(change: VisibilityChange) -> Callable[..., Response]:
