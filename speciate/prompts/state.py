@@ -154,13 +154,16 @@ def _change(problem: Problem, attempt: Attempt) -> str:
 def words_of(completion: str, *, last: bool = False) -> str:
     """Return the first paragraph that an answer has in front of its program, in one line; empty if there is none.
 
-    With ``last`` that is the first one after its last block but one.
+    With ``last`` that is the first one after its last block but one. One that ends in a colon only leads to others.
     """
     text = after_reasoning(completion).strip()
     text = _BLOCK.split(text)[-2] + "```" if last and len(_BLOCK.findall(text)) > 1 else text
     mark = _ANSWER.search(text)
-    paragraph = text[: mark.start() if mark else None].strip().partition("\n\n")[0]
-    return "" if mark is None and is_program(text) else _short(printable(" ".join(paragraph.split()))).rstrip(":. ")
+    paragraphs = [each.strip() for each in text[: mark.start() if mark else None].split("\n\n") if each.strip()]
+    led = [each for each in paragraphs if not each.startswith("Here")]
+    ideas = [each for each in paragraphs if not each.endswith((":", ":**"))] or led
+    idea = "" if not ideas or (mark is None and is_program(text)) else ideas[0]
+    return _short(printable(" ".join(idea.split()))).rstrip(":. ")
 
 
 def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) -> str:

@@ -454,3 +454,12 @@ def test_two_blocks_that_define_the_same_are_told(read: Read) -> None:
     old = "Before:\n```python\ndef inner():\n    return 1\n```\n"
     assert read(old + second, parent=SEED)[0].note == ""
     assert words_of(first + second, last=True) == "Idea 4"
+
+
+def test_a_lead_in_is_no_idea() -> None:
+    for words, idea in (
+        ("Here is the improved prompt:", ""),
+        ("**Idea:**\n\nAsk twice.\n\nHere is the prompt:", "Ask twice"),
+        ("Ask twice before the answer:", "Ask twice before the answer"),
+    ):
+        assert words_of(f"{words}\n\n<answer>x</answer>") == idea
