@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from importlib import import_module
+from shlex import quote
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,6 +10,7 @@ import typer.main
 from typer.core import TyperCommand
 
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, CommandGroup, examples
+from speciate.cli.output import invocation
 
 COMMANDS: Final = {
     "evolve": ("evolve", "Improve a program: score it, search for better ones, write the best."),
@@ -123,3 +125,5 @@ def root(
 ) -> None:
     """Store the global options. Tokens come only from SPECIATE_TOKEN: arguments show in process lists."""
     ctx.obj = {URL_FLAG: url, PROJECT_FLAG: project}
+    flags = (f"--{name}={quote(value)}" for name, value in ctx.obj.items() if value is not None)
+    invocation.set(" ".join(["speciate", *flags]))

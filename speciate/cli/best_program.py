@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli.export import replaced_file
-from speciate.cli.output import format_number, invocation, print_fields, sanitize
+from speciate.cli.output import command_line, format_number, print_fields, sanitize
 from speciate.domain.candidate import mark_of
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
@@ -155,7 +155,7 @@ def best_fields(run: RunHandle) -> list[tuple[str, str | None]]:
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
         ("others meet", ", ".join(name for name in record.reached if name not in best.targets)),
-        ("trade-offs", f"{front:,}: {invocation.get()} best {run.id} --front" if front > 1 else None),
+        ("trade-offs", f"{front:,}: {command_line('best', run.id, '--front')}" if front > 1 else None),
     ]
 
 
@@ -179,7 +179,7 @@ def find_best_program(service: Client, run: RunHandle) -> BestProgram:
     """Return a run's best candidate; ``NotFoundError``, which names the nearest one, if none is feasible."""
     best = run.record.best
     if best is None:
-        raise NotFoundError(_why_none(run), remedy=f"See `{invocation.get()} candidates list {run.id}`.")
+        raise NotFoundError(_why_none(run), remedy=f"See `{command_line('candidates list', run.id)}`.")
     return BestProgram(service, run, run.problem(), best, run.candidate(best.number))
 
 

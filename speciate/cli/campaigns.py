@@ -77,7 +77,7 @@ def create(
         output.print_json(created)
     elif not watch:
         output.print_line(f"{created.slug}: {created.declaration.evaluations:,} evaluations for {_problems(created)}")
-        output.print_note(f"Watch it with: speciate campaigns watch {created.slug}")
+        output.print_note(f"Watch it with: {output.command_line('campaigns watch', created.slug)}")
     if watch:
         raise typer.Exit(_VIEW.follow(service, created.slug))
 

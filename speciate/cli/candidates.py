@@ -173,7 +173,7 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
         if any(first <= int(number) <= last for first, last in (each.candidates for each in run.evaluations())):
             raise NotFoundError(
                 f"candidate {number} of run {run.id} is still being evaluated.",
-                remedy=f"See `speciate runs evaluations {run_id}` for its progress.",
+                remedy=f"See `{output.command_line('runs evaluations', run_id)}` for its progress.",
             ) from None
         raise
 

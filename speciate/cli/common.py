@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
-from speciate.cli.output import invocation, print_note, request_json, wants_json
+from speciate.cli.output import command_line, print_note, request_json, wants_json
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
@@ -204,10 +204,10 @@ def note_on_interrupt(noun: str, name: object, *, in_process: bool = False) -> I
         yield
     except KeyboardInterrupt:
         if in_process:
-            print_note(f"The {noun} is paused. Resume it with: {invocation.get()} {noun}s resume {name}")
+            print_note(f"The {noun} is paused. Resume it with: {command_line(f'{noun}s resume', name)}")
             raise
         verbs = (("Watch it again", "watch"), ("Stop it", "cancel"))
-        hints = "\n".join(f"{what} with: {invocation.get()} {noun}s {verb} {name}" for what, verb in verbs)
+        hints = "\n".join(f"{what} with: {command_line(f'{noun}s {verb}', name)}" for what, verb in verbs)
         print_note(f"The {noun} goes on in the service.\n{hints}")
         raise
 

@@ -4,7 +4,7 @@ import re
 from enum import IntEnum
 from typing import Final
 
-from speciate.cli.output import print_note
+from speciate.cli.output import command_line, print_note
 from speciate.domain import errors
 from speciate.domain.suggestions import did_you_mean
 
@@ -78,14 +78,14 @@ def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
     if missing is None or error.remedy is not None:
         return error
     what, name = missing[1], missing[2] or ""
-    remedy = f"See `speciate {_LISTS.get(what, f'{what}s list')}`."
+    remedy = f"See `{command_line(_LISTS.get(what, f'{what}s list'))}`."
     if what == "problem":
         slug, bundled = name.partition("@")[0], _bundled()
         # The service suggests what was added to it, such as another version of the problem.
         if slug in bundled and f"mean {slug!r}" not in str(error):
-            remedy = f"It is bundled with Speciate: add it with `speciate problems add {slug}`."
+            remedy = f"It is bundled with Speciate: add it with `{command_line('problems add', slug)}`."
         elif "Did you mean" not in str(error) and (near := did_you_mean(slug, bundled)):
-            remedy = f"{near} Add bundled problems with `speciate problems add NAME`."
+            remedy = f"{near} Add bundled problems with `{command_line('problems add NAME')}`."
     return errors.NotFoundError(str(error), remedy=remedy)
 
 

@@ -139,6 +139,11 @@ def evolve_command(
         maximize=maximize, minimize=minimize, targets=target, config=config, name=name, include=include
     ) | {"wall_s": wall_s, "memory_mb": memory_mb, "anyway": anyway}
     problem |= {"limits": limit or (), "requirements": requirement or ()}
+    flags = global_options()
+    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
+    usual = settings.data_dir == load_settings().data_dir
+    place = "" if usual else f"SPECIATE_DATA_DIR={quote(str(settings.data_dir))} "
+    output.invocation.set(place + output.invocation.get())
     task = Task(
         program=program,
         evaluator=evaluator,
@@ -150,12 +155,9 @@ def evolve_command(
         spec={**options, "budget": limits},
         anew=new,
         announce=announce,
+        invocation=output.invocation.get(),
         confirm=confirm if estimate else None,
     )
-    flags = global_options()
-    settings = load_settings(data_dir=data_dir, url=flags.get(URL_FLAG))
-    usual = settings.data_dir == load_settings().data_dir
-    output.invocation.set("speciate" if usual else f"SPECIATE_DATA_DIR={quote(str(settings.data_dir))} speciate")
     evolution = None
     try:
         with scoring, evolving(task, settings, project=flags.get(PROJECT_FLAG), dashboard=dashboard) as evolution:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from shlex import join
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
@@ -49,6 +50,11 @@ def wants_json() -> bool:
 
 def request_json(*, wanted: bool) -> None:
     _json_wanted.set(wanted)
+
+
+def command_line(command: str, *arguments: object) -> str:
+    """Return a command of ``speciate`` to print, with its arguments in quotes where they need them."""
+    return f"{invocation.get()} {command} {join(map(str, arguments))}".rstrip()
 
 
 def sanitize(text: object) -> str:
@@ -250,7 +256,7 @@ def print_diagnosis(run: RunRecord) -> None:
     print_line()
     print_line(diagnosis.remedy)
     verb = "rollout" if diagnosis.fault == "policy" else "show"
-    print_line(f"Show it with: {invocation.get()} candidates {verb} {run.id}/{diagnosis.candidate}")
+    print_line(f"Show it with: {command_line(f'candidates {verb}', f'{run.id}/{diagnosis.candidate}')}")
 
 
 def format_number(value: float | None) -> str:

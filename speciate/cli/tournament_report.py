@@ -29,6 +29,7 @@ def show_report(report: Report, most_rows: int, *, full: bool) -> None:
             output.print_line(verdict(method))
         for comparison in report.standings.comparisons:
             output.print_line(verdict(comparison))
+    export = output.command_line("tournaments export", slug, "--out", "report.html")
     for section in tables if full else short_sections(report):
         output.print_line()
         output.print_line(section.title, style="bold")
@@ -37,11 +38,11 @@ def show_report(report: Report, most_rows: int, *, full: bool) -> None:
         if section.rows:
             output.print_table(section.columns, section.rows[:most_rows])
         if (more := len(section.rows) - most_rows) > 0:
-            output.print_line(f"… and {more:,} more: speciate tournaments export {slug} --out report.html")
+            output.print_line(f"… and {more:,} more: {export}")
     if not full:
         output.print_line()
-        output.print_line(f"All {len(tables)} tables: speciate tournaments report {slug} --full")
-        output.print_line(f"With charts: speciate tournaments export {slug} --out report.html")
+        output.print_line(f"All {len(tables)} tables: {output.command_line('tournaments report', slug, '--full')}")
+        output.print_line(f"With charts: {export}")
 
 
 def matrix_csv(report: Report) -> str:

@@ -151,7 +151,7 @@ def create(
 
         for sentence in methods_power(created.declaration):
             output.print_note(f"{sentence}.")
-    output.print_note(f"Watch it with: speciate tournaments watch {created.slug}")
+    output.print_note(f"Watch it with: {output.command_line('tournaments watch', created.slug)}")
 
 
 def _undecidable(service: Client, declaration: dict[str, Any]) -> str:

@@ -149,10 +149,11 @@ def train_command(
     output.exit_with_json(read_manifest(folder))
     done = f"{folder} holds this policy already: nothing was trained." if complete else f"Saved the policy to {folder}."
     output.print_line(done)
-    after = f"serve {folder}"
+    after = output.command_line("serve", folder)
     if config is not None and config.lora_rank:
-        after = f"policies add NAME --checkpoint {folder} --base-url URL --base MODEL --adapter {folder}  (with vLLM)"
-    output.print_line(f"Next: speciate {after}")
+        flags = ("--checkpoint", folder, "--base-url", "URL", "--base", "MODEL", "--adapter", folder)
+        after = f"{output.command_line('policies add', 'NAME', *flags)}  (with vLLM)"
+    output.print_line(f"Next: {after}")
 
 
 def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:

@@ -58,6 +58,8 @@ class Task:
     """Receives an estimate before a new run starts, which then keeps it; raises if none is to start."""
     anew: bool = False
     """Start a new run even if one with the same inputs is paused."""
+    invocation: str = "speciate"
+    """How commands begin that an error names."""
 
     def check(self) -> None:
         if self.function is not None:
@@ -173,8 +175,8 @@ def _begun(client: Client, task: Task, name: str, spec: RunSpec, ids: Mapping[st
                 if not _is_of(task, definition, seed):
                     continue
                 if state is RunState.RUNNING:
-                    remedy = f"Watch it with `speciate runs watch {run.id}`. After a stop of its service, `speciate up`"
-                    remedy += " goes on with it. --new (new=True) starts another one."
+                    remedy = f"Watch it with `{task.invocation} runs watch {run.id}`. After a stop of its service,"
+                    remedy += f" `{task.invocation} up` goes on with it. --new (new=True) starts another one."
                     raise ConflictError(f"a run with these inputs is in progress: {run.id}.", remedy=remedy)
                 with suppress(ConflictError):  # another process has continued it
                     run.resume()

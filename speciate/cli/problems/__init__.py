@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +47,7 @@ def init(
 ) -> None:
     """Create a small working problem to start from."""
     write = partial(write_template, kind=kind, language=language)
-    _write_files(write, directory, f"Next: speciate problems check {directory}")
+    _write_files(write, directory, f"Next: {output.command_line('problems check', directory)}")
 
 
 @command(app, "check", "speciate problems check my-problem", "speciate problems check my-problem --json")
@@ -255,7 +256,7 @@ def export(
         raise InvalidInputError(f"cannot export to {target!r}.", remedy="Expected verifiers:DIR.")
     path = Path(name) if _exists(Path(name)) else known_problems().get(name)
     problem = client().problems.get(name).definition if path is None else load_problem(path)
-    hint = f"Next: pip install -e {folder}"
+    hint = f"Next: pip install -e {quote(folder)}"
     _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint)
 
 
@@ -266,8 +267,8 @@ def save(run_id: RunId, directory: Annotated[Path, typer.Argument(metavar="DIR",
 
     run = client().runs.get(run_id)
     problem = with_ranges_of(run.problem().definition, [cell.elite.rewards for cell in run.archive()])
-    hint = f"Next: speciate problems check {directory}, then speciate problems add {directory}"
-    _write_files(lambda folder: write(problem_texts(problem), folder), directory, hint)
+    check, add = (output.command_line(f"problems {verb}", directory) for verb in ("check", "add"))
+    _write_files(lambda folder: write(problem_texts(problem), folder), directory, f"Next: {check}, then {add}")
 
 
 @command(app, "templates", "speciate problems templates my-problem")

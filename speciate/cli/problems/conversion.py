@@ -31,7 +31,7 @@ def print_converted(converted: Converted, files: Sequence[Path]) -> None:
         output.print_line(f"omitted: {name} {why}")
     for remark in converted.remarks:
         output.print_line(f"note: {remark}")
-    output.print_line(f"Next: review {files[0]}, then run: speciate problems add {files[0].parent}")
+    output.print_line(f"Next: review {files[0]}, then run: {output.command_line('problems add', files[0].parent)}")
 
 
 def in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) -> tuple[Draft, bool]:

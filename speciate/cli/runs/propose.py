@@ -51,7 +51,8 @@ def ask(
             output.print_json(prompt)
             continue
         output.print_text(f"{prompt.system}\n\n{prompt.user}")
-        output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {prompt.ask}")
+        answer = output.command_line("runs propose", str(run.id)[-8:], "FILE", "--ask", prompt.ask)
+        output.print_note(f"Answer with: {answer}")
 
 
 def propose(
@@ -90,7 +91,7 @@ def propose(
             left = ", ".join(str(each.number) for each in receipts[i:] if each.number is not None)
             output.print_note(
                 f"The run keeps candidate {left}, and evaluates it within its budget."
-                f" What still waits: speciate runs proposals {run_id}"
+                f" What still waits: {output.command_line('runs proposals', run_id)}"
             )
             raise
         scored |= record is not None and record.rewards is not None

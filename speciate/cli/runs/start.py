@@ -146,7 +146,7 @@ def run_command(
         output.print_json(run.record)
     elif not watch:
         output.print_line(run.id)
-        output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
+        output.print_note(f"Page: {run.url}\nWatch it with: {output.command_line('runs watch', run.id)}")
     _print_notes(run)
     if watch:
         from speciate.cli.runs.watch import watch_started

@@ -158,7 +158,7 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, log: RunLog | N
             output.print_note(f"The best program is not written: {error}")
     if not output.wants_json():
         retry_unavailable(lambda: program.print_facts(written))
-        output.print_note(f"Print it with: {output.invocation.get()} best {run.id}")
+        output.print_note(f"Print it with: {output.command_line('best', run.id)}")
 
 
 def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
@@ -206,14 +206,14 @@ def _print_outcome(record: RunRecord) -> None:
     output.print_line(format_state(record.outcome, record.cause), style=style)
     if record.reasons and record.state is RunState.COMPLETED and not record.no_result:
         reason = max(record.reasons, key=record.reasons.__getitem__)
-        see = f"{output.invocation.get()} candidates list {record.id} --status failed"
+        see = output.command_line("candidates list", record.id, "--status", "failed")
         output.print_line(f"{record.failed:,} failed, {record.reasons[reason]:,} of them by {reason}: {see}")
     output.print_diagnosis(record)
     if record.estimate is not None:
         output.print_estimate(record.estimate, record.actual)
     if record.state is RunState.PAUSED:
         spent = record.share_spent >= 1
-        advice = f"Resume it with: {output.invocation.get()} runs resume {record.id}"
+        advice = f"Resume it with: {output.command_line('runs resume', record.id)}"
         output.print_line("Its budget is spent: start a new run." if spent else advice)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def test_init_refuses_a_language_without_a_template(cli: Cli, tmp_path: Path) ->
 
 
 def test_check_shows_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
-    cli("problems", "init", tmp_path / "My 2nd Problem")
-    outcome = cli("problems", "check", tmp_path / "My 2nd Problem")
+    made = cli("problems", "init", tmp_path / "My 2nd Problem")
+    outcome = cli(*shlex.split(made.lines[-1].removeprefix("Next: speciate ")))
     assert outcome.lines[0] == "my-2nd-problem: Spread ten points in a square"
     assert "smallest_distance      0.15  maximize   objective" in outcome.lines
     assert "no   tight   smallest_distance >= 0.4 and outside <= 0" in outcome.lines

@@ -311,6 +311,13 @@ def test_suggested_commands_are_not_wrapped(service: FakeService) -> None:
     assert f"speciate best {RUN}\r\n" in _on_terminal(service, "runs", "watch", str(RUN), columns=60)
 
 
+def test_suggested_commands_have_the_global_options(cli: Cli, service: FakeService) -> None:
+    _watched(service, DONE, event(1), END)
+    serve_best(service)
+    outcome = cli("--project", "lab", "--url", service.url, "runs", "watch", RUN)
+    assert outcome.err == f"Print it with: speciate --url={service.url} --project=lab best {RUN}\n"
+
+
 def test_pluralize(cli: Cli, service: FakeService) -> None:
     first = event(2, "target.confirmed", target="first", candidate=1, evaluations=1, unlock=True)
     _watched(service, DONE, event(1), first, END)
