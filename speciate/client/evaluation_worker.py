@@ -219,8 +219,9 @@ class EvaluationWorker:
         except BrokenEvaluatorError:
             raise
         except CandidateFailedError as error:
-            reserved = Failure(error.kind, error.reason).reserved  # the service would refuse it
-            result = _failure(error.kind, "external" if reserved else error.reason, error.detail)
+            reason = identifier_of(error.reason)[:_MAX_NAME]
+            reserved = Failure(error.kind, reason).reserved  # the service would refuse it
+            result = _failure(error.kind, "external" if reserved else reason, error.detail)
         except BaseException as error:  # noqa: BLE001 - of its candidate, too: Ctrl-C reaches the main thread only
             raised = error
             result = _failure(FailureKind.CRASHED, "raised", f"{type(error).__name__}: {error}")
@@ -293,8 +294,7 @@ def _finite(value: Any) -> float | str | None:
 
 
 def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:
-    detail = storable(detail)[-_MAX_DETAIL:]
-    return {"failure": {"kind": kind.value, "reason": identifier_of(reason)[:_MAX_NAME], "detail": detail}}
+    return {"failure": {"kind": kind.value, "reason": reason, "detail": storable(detail)[-_MAX_DETAIL:]}}
 
 
 def _feedback(notes: Mapping[str, str]) -> dict[str, str]:

@@ -162,15 +162,16 @@ def test_notes_of_any_kind_cost_no_rewards(notes: dict[str, str], name: str, exp
     assert re.fullmatch(expected, booked.feedback[name])
 
 
-def test_failures_of_any_kind_are_reported() -> None:
+@pytest.mark.parametrize(("reason", "sent_as"), [("timed out: 3 s", "timed_out__3_s"), ("worker lost", "external")])
+def test_failures_of_any_kind_are_reported(reason: str, sent_as: str) -> None:
     def fails(_: object) -> None:
-        raise CandidateFailedError("stopped at \0\udce9", reason="timed out: 3 s")
+        raise CandidateFailedError("stopped at \0\udce9", reason=reason)
 
     sent = _submitted(fails)
     require_storable(sent)
     report = ReportedEvaluation.model_validate_json(json.dumps(sent)).failure
     assert report is not None
-    assert (report.reason, report.detail) == ("timed_out__3_s", "stopped at \ufffd\ufffd")
+    assert (report.reason, report.detail) == (sent_as, "stopped at \ufffd\ufffd")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
