@@ -91,7 +91,13 @@ class Campaign(PolicyOptions, Declaration):
         adaptive = self.mode is AllocationMode.ADAPTIVE
         return -(-self.evaluations // self.slice) if adaptive else len(self.problems)
 
-    def spec(self) -> RunSpec:
+    @property
+    def grant(self) -> int:
+        """Evaluations that every run may count on."""
+        return self.slice if self.mode is AllocationMode.ADAPTIVE else self.evaluations // len(self.problems)
+
+    def spec(self, evaluations: int | None = None) -> RunSpec:
+        """Return the options of a run; ``evaluations`` are all by default."""
         # One lane: a run depends on its seed and its grants alone.
-        budget = Budget(evaluations=self.evaluations)
+        budget = Budget(evaluations=evaluations or self.evaluations)
         return RunSpec(**self.common(PolicyOptions), budget=budget, lanes=1, stop_on_unlock=True)

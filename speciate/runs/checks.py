@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from speciate.domain.budget import Budget
-from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.ensemble import PolicyChoice
-from speciate.domain.errors import InvalidInputError, invalid_field
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
@@ -132,9 +131,11 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
             f"learning: a completion holds {answers} answers: expected multiples of that for samples_per_prompt and"
             f" batch, not {spec.samples_per_prompt} and {spec.batch}."
         )
-    if spec.budget.evaluations is not None and spec.budget.evaluations < spec.samples_per_prompt:
-        few, group = spec.budget.evaluations, spec.samples_per_prompt
-        raise InvalidInputError(f"learning: {few} evaluations fill no group of {group} answers, which it compares.")
+    few, least = spec.budget.evaluations, learning.min_group * answers
+    if few is not None and few < least:
+        raise InvalidInputError(
+            f"learning: {few} evaluations, of a run or of a slice, fill no group of {least} answers, which it compares."
+        )
     size = spec.samples_per_prompt // answers
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")
@@ -145,19 +146,6 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         raise InvalidInputError(
             f"learning.lora_rank: expected {expected}, for policy {policies.policy.name} of kind {policy.kind!r}."
         )
-
-
-def check_grants(campaign: Campaign, answers: int) -> None:
-    """Reject a campaign whose runs would never learn, since no group of completions fits into a grant."""
-    if campaign.learning is None:
-        return
-    fixed, least = campaign.mode is AllocationMode.FIXED, campaign.learning.min_group * answers
-    share = campaign.evaluations // len(campaign.problems)
-    where, grant = ("evaluations", share) if fixed else ("slice", campaign.slice)
-    if grant < least:
-        each = " for each problem" if fixed else ""
-        message = f"{where}: expected at least {least}{each}, the completions of one group, not {grant}"
-        raise invalid_field("The campaign", where, message)
 
 
 def check_spending(versions: Sequence[PolicyVersion], budget: Budget) -> None:

@@ -13,7 +13,7 @@ from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import first_mistake
 from speciate.domain.values import digest_of
 from speciate.domain.visibility import require_visible
-from speciate.runs.checks import check_grants, check_run
+from speciate.runs.checks import check_run
 from speciate.runs.run_policies import Versions, policies_of
 from speciate.schema.policies import PolicyVersion, RunPolicies
 from speciate.schema.problems import ProblemSummary, ProblemVersion
@@ -81,9 +81,8 @@ def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
         # Runs of a campaign take no proposals, so they would never end.
         message = f"policy {policies.policy.name} proposes from outside, and runs of a campaign take no proposals"
         raise invalid_field("The campaign", "policy", f"{message}: expected a policy that the service asks")
-    check_grants(pinned, policies.policy.definition.answers_per_rollout)
     for name in problems:
-        check_run(versions.problem(name), policies, pinned.spec())
+        check_run(versions.problem(name), policies, pinned.spec(pinned.grant))
     return pinned
 
 

@@ -202,7 +202,7 @@ def test_without_sharing_every_run_trains_its_own_policy(school: Lab) -> None:
 
 NOT_LEARNING: list[tuple[dict[str, Any], str]] = [
     ({"parallel": 4}, "parallel: expected 1, not 4, where all runs share a learner"),
-    ({"slice": 4}, "slice: expected at least 8, the completions of one group, not 4"),
+    ({"slice": 4}, "4 evaluations, of a run or of a slice, fill no group of 8 answers"),
     ({"samples_per_prompt": 4}, "expected samples_per_prompt and batch of at least 8, not 4 and 16"),
     ({"learning_scope": "problem"}, "'campaign' or 'run'"),
 ]

@@ -33,9 +33,10 @@ def test_invalid_campaign_is_rejected(changes: dict[str, object], message: str) 
         _declared(**changes)
 
 
-def test_min_evaluations_and_slices() -> None:
+def test_min_evaluations_slices_and_grants() -> None:
     assert (_declared().min_evaluations, _declared(mode="fixed").min_evaluations) == (60, 2)
     assert (_declared().slices, _declared(mode="fixed").slices) == (4, 2)
+    assert (_declared().grant, _declared(mode="fixed").grant) == (30, 50)
 
 
 def test_run_spec_stops_on_unlock_and_uses_the_seed() -> None:

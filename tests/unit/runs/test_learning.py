@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from speciate.domain.campaign import Campaign
 from speciate.domain.errors import InvalidInputError, LearningError, ReplayError, UnavailableError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import Policy, Probe, PromptStyle
@@ -22,7 +20,7 @@ from speciate.ports.learner import LearnedCheckpoint, LearningTask
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs import ledger
-from speciate.runs.checks import check_grants, check_run
+from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState
 from speciate.runs.replay import replay
@@ -290,7 +288,17 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
             {},
             "vpo takes several answers per completion, and policy base@1 writes 1",
         ),
-        ({"budget": {"evaluations": 5}}, {}, "5 evaluations fill no group of 8 answers"),
+        ({"budget": {"evaluations": 5}}, {}, "5 evaluations, of a run or of a slice, fill no group of 8 answers"),
+        (
+            {"budget": {"evaluations": 23}, "learning": {"estimator": "vpo"}, "batch": 48, "samples_per_prompt": 48},
+            {"answers_per_rollout": 3},
+            "fill no group of 24 answers",
+        ),
+        (
+            {"budget": {"evaluations": 16}, "learning": {"kappa": 16}, "batch": 32, "samples_per_prompt": 32},
+            {},
+            "fill no group of 17 answers",
+        ),
         ({}, {"answers_per_rollout": 3, "prompt_style": PromptStyle.SCAFFOLDED}, "sets take several requests"),
         (
             {"learning": {"estimator": "vpo"}, "batch": 32, "samples_per_prompt": 32},
@@ -319,25 +327,6 @@ def test_runs_that_cannot_learn_are_refused(changes: dict[str, Any], policy: dic
     spec = RunSpec.model_validate(learning_spec(100).model_dump() | changes)
     with pytest.raises(InvalidInputError, match=words):
         check_run(Stored(), RunPolicies(version), spec)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("changes", "answers", "words"),
-    [
-        ({"slice": 7}, 1, "slice: expected at least 8, the completions of one group, not 7"),
-        ({"slice": 23}, 3, "slice: expected at least 24,"),
-        ({"slice": 16, "learning": {"kappa": 16}}, 1, "slice: expected at least 17,"),
-        ({"mode": "fixed", "evaluations": 15}, 1, "evaluations: expected at least 8 for each problem, .* not 7"),
-        ({"slice": 24}, 3, None),
-        ({"mode": "fixed", "evaluations": 16, "slice": 4}, 1, None),
-        ({"slice": 1, "learning": None}, 3, None),
-    ],
-)
-def test_a_campaign_grants_room_for_a_group(changes: dict[str, Any], answers: int, words: str | None) -> None:
-    given = {"slug": "c", "problems": ["a", "b"], "policy": "p", "evaluations": 600, "learning": {}}
-    campaign = Campaign.model_validate(given | changes)
-    with nullcontext() if words is None else pytest.raises(InvalidInputError, match=words):
-        check_grants(campaign, answers)
 
 
 def test_a_run_that_learns_is_not_replayed() -> None:
