@@ -26,7 +26,7 @@ from speciate.domain.validation import validation_message
 from speciate.inference.engine import GenerationRequest, SamplingParams
 from speciate.inference.models import LoadedModel, ServedModels, load_model
 from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
-from speciate.inference.responses import chat_completions, completions
+from speciate.inference.responses import completions
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
 from speciate.loopback import bearer_token, refusal_reason, same_token
@@ -97,8 +97,6 @@ def _return_memory() -> None:
 
 
 class Routes:
-    """Handlers of the routes."""
-
     scheduler: Scheduler
 
     def __init__(self, served: ServedModels) -> None:
@@ -136,7 +134,7 @@ class Routes:
         unchecked = (_request(served.text, body, each, body.max_tokens, body.logprobs or 0) for each in tokenized)
         requests = await self._complete(body.model, unchecked, http)
         answer = completions(
-            body.model, served.text, requests, logprobs=body.logprobs is not None, ids=body.return_token_ids
+            body.model, served.text, requests, chat=False, logprobs=body.logprobs is not None, ids=body.return_token_ids
         )
         return JSONResponse(answer | fingerprint(served.card.digest))
 
@@ -147,8 +145,10 @@ class Routes:
         prompt = served.text.chat(messages, opening)
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
         request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
-        await self._complete(body.model, [request], http)
-        answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs, ids=body.return_token_ids)
+        requests = await self._complete(body.model, [request], http)
+        answer = completions(
+            body.model, served.text, requests, chat=True, logprobs=body.logprobs, ids=body.return_token_ids
+        )
         return JSONResponse(answer | fingerprint(served.card.digest))
 
     async def _find(self, model: str) -> LoadedModel:

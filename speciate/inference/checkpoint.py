@@ -91,8 +91,6 @@ class ModelConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Contents of a checkpoint folder."""
-
     folder: Path
     config: ModelConfig
     tensors: dict[str, Array]
@@ -207,18 +205,16 @@ def expected_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
     if not c.tie_word_embeddings:
         shapes["lm_head.weight"] = (c.vocab_size, c.hidden_size)
-    for i in range(c.num_hidden_layers):
-        layer = f"model.layers.{i}"
+    width, inner = c.hidden_size, c.intermediate_size
+    for layer in (f"model.layers.{i}" for i in range(c.num_hidden_layers)):
         for name, out in (("q", q), ("k", kv), ("v", kv)):
-            shapes[f"{layer}.self_attn.{name}_proj.weight"] = (out, c.hidden_size)
+            shapes[f"{layer}.self_attn.{name}_proj.weight"] = (out, width)
             if c.qkv_bias:
                 shapes[f"{layer}.self_attn.{name}_proj.bias"] = (out,)
-        shapes[f"{layer}.self_attn.o_proj.weight"] = (c.hidden_size, q)
-        shapes[f"{layer}.mlp.gate_proj.weight"] = (c.intermediate_size, c.hidden_size)
-        shapes[f"{layer}.mlp.up_proj.weight"] = (c.intermediate_size, c.hidden_size)
-        shapes[f"{layer}.mlp.down_proj.weight"] = (c.hidden_size, c.intermediate_size)
-        shapes[f"{layer}.input_layernorm.weight"] = (c.hidden_size,)
-        shapes[f"{layer}.post_attention_layernorm.weight"] = (c.hidden_size,)
+        shapes[f"{layer}.self_attn.o_proj.weight"] = (width, q)
+        shapes |= {f"{layer}.mlp.{name}_proj.weight": (inner, width) for name in ("gate", "up")}
+        shapes[f"{layer}.mlp.down_proj.weight"] = (width, inner)
+        shapes |= {f"{layer}.{name}_layernorm.weight": (width,) for name in ("input", "post_attention")}
     return shapes
 
 

@@ -73,8 +73,6 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class _RowOwner:
-    """Request and completion of a row."""
-
     request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)

@@ -104,8 +104,6 @@ def _joined(content: Any) -> Any:
 
 
 class ChatMessage(BaseModel):
-    """One turn of a conversation."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "user", "assistant"]

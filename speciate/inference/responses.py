@@ -8,7 +8,6 @@ from typing import Any
 
 from speciate.inference.engine import GenerationRequest, SampledCompletion
 from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
-from speciate.policies.verification import by_text
 
 
 def completion_text(text: TextTokenizer, request: GenerationRequest, index: int) -> str:
@@ -19,50 +18,24 @@ def completion_text(text: TextTokenizer, request: GenerationRequest, index: int)
 
 
 def completions(
-    model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool, ids: bool
+    model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, chat: bool, logprobs: bool, ids: bool
 ) -> dict[str, Any]:
-    sampled = [(request, i, request.sampled[i]) for request in requests for i in range(request.params.n)]
-    choices = [
-        {
-            "index": number,
-            "text": completion_text(text, request, index),
-            "logprobs": _completion_logprobs(text, completion) if logprobs else None,
-            "finish_reason": completion.finish_reason,
-            **_ids(completion, ids),
-        }
-        for number, (request, index, completion) in enumerate(sampled)
-    ]
-    return _answer("cmpl", "text_completion", model, choices, requests)
-
-
-def chat_completions(
-    model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool, ids: bool
-) -> dict[str, Any]:
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": completion_text(text, request, index)},
-            "logprobs": _chat_logprobs(text, request.sampled[index]) if logprobs else None,
-            "finish_reason": request.sampled[index].finish_reason,
-            **_ids(request.sampled[index], ids),
-        }
-        for index in range(request.params.n)
-    ]
-    return _answer("chatcmpl", "chat.completion", model, choices, [request])
-
-
-def _ids(sampled: SampledCompletion, include: bool) -> dict[str, list[int]]:
-    return {"token_ids": list(sampled.token_ids)} if include else {}
-
-
-def _answer(
-    prefix: str, kind: str, model: str, choices: list[dict[str, Any]], requests: Sequence[GenerationRequest]
-) -> dict[str, Any]:
+    logprobs_of = _chat_logprobs if chat else _completion_logprobs
+    choices: list[dict[str, Any]] = []
+    for request, index in ((each, index) for each in requests for index in range(each.params.n)):
+        sampled, written = request.sampled[index], completion_text(text, request, index)
+        choices.append({
+            "index": len(choices),
+            **({"message": {"role": "assistant", "content": written}} if chat else {"text": written}),
+            "logprobs": logprobs_of(text, sampled) if logprobs else None,
+            "finish_reason": sampled.finish_reason,
+            **({"token_ids": list(sampled.token_ids)} if ids else {}),
+        })  # fmt: skip
     read = sum(len(request.prompt) for request in requests)
     drawn = sum(len(sampled.token_ids) for request in requests for sampled in request.sampled.values())
     return {
-        "id": f"{prefix}-{secrets.token_hex(16)}",
-        "object": kind,
+        "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(16)}",
+        "object": "chat.completion" if chat else "text_completion",
         "created": int(time.time()),
         "model": model,
         "choices": choices,
@@ -74,7 +47,8 @@ def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dic
     tokens = [text.token(token) for token in sampled.token_ids]
     offsets = list(accumulate(text.lengths(sampled.token_ids[:-1]), initial=0))
     tops = [
-        by_text([*((text.token(each), value) for each, value in likeliest), (token, logprob)])
+        # Of tokens that share a text, the likeliest counts.
+        {token: logprob, **{text.token(each): value for each, value in reversed(likeliest)}}
         for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)
     ]
     return {"tokens": tokens, "token_logprobs": list(sampled.logprobs), "top_logprobs": tops, "text_offset": offsets}

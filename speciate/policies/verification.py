@@ -5,7 +5,7 @@ reloaded under an old name or mixed with another one's prefix cache answer witho
 continued greedily, and the likeliest tokens are compared with those that the trainer stored (``domain.policy.Probe``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -80,14 +80,6 @@ def verify(probe: Probe, model: str, others: Sequence[str], ask: Ask) -> Verific
     seen = [_read(ask(_request(model, prompt))) for prompt in probe.prompts]
     reported = tuple(positions for positions in seen if positions)
     return judged(probe, reported) if len(reported) == len(probe.prompts) else None
-
-
-def by_text(likeliest: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return log-probabilities by text; of tokens that share one, as parts of characters do, the likeliest counts."""
-    found: dict[str, float] = {}
-    for text, value in likeliest:
-        found[text] = max(value, found.get(text, value))
-    return found
 
 
 def judged(probe: Probe, reported: Trace) -> Verification:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from speciate.domain.policy import Trace
-from speciate.policies.verification import POSITIONS, by_text
+from speciate.policies.verification import POSITIONS
 
 _STORED: Final = (24, 8)
 """Likeliest tokens at the first and at further positions: more than an endpoint reports, since the last ones may change
@@ -29,8 +29,9 @@ def _traced(model: Any, tokenizer: Any, prompt: str) -> tuple[dict[str, float], 
     for place in range(POSITIONS):
         logits = model(input_ids=torch.tensor([ids], device=model.device)).logits[0, -1].float()
         values, tokens = torch.log_softmax(logits, 0).topk(min(_STORED[place > 0], len(logits)))
-        texts = (tokenizer.decode([token]) or f"token_id:{token}" for token in tokens.tolist())
-        positions.append(by_text(zip(texts, (round(value, 5) for value in values.tolist()), strict=True)))
+        # The likeliest last: of tokens that share a text, as parts of characters do, it counts.
+        pairs = zip(tokens.tolist()[::-1], values.tolist()[::-1], strict=True)
+        positions.append({tokenizer.decode([token]) or f"token_id:{token}": round(value, 5) for token, value in pairs})
         ids.append(int(tokens[0]))
         if ids[-1] == tokenizer.eos_token_id:
             break
