@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.learning.plan import solvable
 from experiments.reproduction.arms import (
     ABLATIONS,
     ARMS,
@@ -28,6 +29,7 @@ from speciate.domain.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
 from speciate.training.tasks import GENERATED
+from speciate.training.tasks.programs import ProgramsTask
 
 _COLUMNS: Final = (
     "In the tables below *diversity* is the mean L1 distance between the rewards of two answers to a problem, both with"
@@ -235,9 +237,9 @@ def tables(result: TaskResults) -> str:
         " answers for each. Means over training seeds."
     )
     parts = [intro]
-    if hasattr(GENERATED[plan.task], "solvable"):
-        solvable = sum(GENERATED[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
-        parts.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
+    if isinstance(kind := GENERATED[plan.task], ProgramsTask):
+        solved = sum(solvable(kind, problem) for problem in problems_of(plan))
+        parts.append(f"An answer of the length that policies may write can solve {solved} of the {plan.problems}.")
     ceiling = result.token_ceiling()
     parts.append(f"Equal tokens: {ceiling} completion tokens.")
     return "\n\n".join([" ".join(parts), _summary(result, ceiling)])

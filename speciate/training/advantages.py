@@ -160,10 +160,6 @@ def _credit_matrix(size: int, kappa: int, baseline: int) -> FloatArray:
     return matrix
 
 
-MULTI_ANSWER: Final = frozenset(each.value for each in LearningEstimator if each.takes_sets)
-"""Estimators for rollouts with several answers; the others require m = 1."""
-
-
 def _estimate(
     formula: Formula,
     rewards: FloatArray,
@@ -176,7 +172,7 @@ def _estimate(
 
     ``groups`` (B,) are the groups of the rollouts, any integers. Without ``config`` the papers' defaults apply.
     """
-    batch = RewardBatch(rewards, groups, single=formula.__name__ not in MULTI_ANSWER)
+    batch = RewardBatch(rewards, groups, single=not LearningEstimator(formula.__name__).takes_sets)
     return formula(batch, config or EstimatorConfig(), rng)
 
 

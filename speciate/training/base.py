@@ -28,8 +28,6 @@ _IGNORED: Final = -100
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """Configuration of the supervised training."""
-
     seed: int = 0
     problems: int = 4000
     steps: int = 450

@@ -7,9 +7,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pydantic.dataclasses import dataclass
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.learning import LearningEstimator
 from speciate.domain.policy import PromptStyle
 from speciate.domain.suggestions import did_you_mean
-from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
+from speciate.training.advantages import ESTIMATORS
 from speciate.training.reward_batch import FINITE, EstimatorConfig
 
 
@@ -149,4 +150,4 @@ class TrainConfig:
 
     @property
     def multi_answer(self) -> bool:
-        return self.method in MULTI_ANSWER
+        return LearningEstimator(self.method).takes_sets

@@ -22,8 +22,6 @@ from speciate.training.models import library_versions, load_model, lora_config, 
 
 @dataclass(frozen=True)
 class Weights:
-    """A loaded version."""
-
     model: Any
     tokenizer: Any
     folder: Path

@@ -59,8 +59,6 @@ _CHECKED: Final = 4
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """GRPOTrainer with vector rewards."""
-
     def __init__(
         self,
         task: Task,

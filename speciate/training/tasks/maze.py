@@ -35,8 +35,6 @@ for keeping out of lava. The budget is enough for all gold or for all diamonds, 
 
 @dataclass(frozen=True)
 class MazeTask:
-    """Mazes of one size."""
-
     name: str
     size: MazeSize
 

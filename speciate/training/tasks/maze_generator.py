@@ -19,14 +19,13 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.tasks.maze_score import score_route
+from speciate.training.tasks.maze_score import STEPS, score_route
 
 Cell = tuple[int, int]
 
 REWARDS: Final = ("completion", "gold", "diamond", "avoid_lava")
 """The k = 4 components of the reward vector, each in [0, 1], higher is better."""
 
-_STEPS: Final = ((-1, 0), (0, 1), (1, 0), (0, -1))
 _NEAR: Final = 2
 _ATTEMPTS: Final = 20_000
 
@@ -67,7 +66,7 @@ class Maze:
     @cached_property
     def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
         return {
-            cell: tuple(beside for r, c in _STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
+            cell: tuple(beside for r, c in STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
             for cell in self.open
         }
 
@@ -185,7 +184,7 @@ def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
 def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
     return [
         ((room[0] + r, room[1] + c), other)
-        for r, c in _STEPS
+        for r, c in STEPS
         if 0 <= (other := (room[0] + 2 * r, room[1] + 2 * c))[0] < side and 0 <= other[1] < side
     ]
 

@@ -33,8 +33,6 @@ Steps = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class ProgramsTask:
-    """Step functions of one size."""
-
     name: str
     hidden: tuple[int, int]
     shown: int
@@ -67,7 +65,7 @@ class ProgramsTask:
         """Return a step function that passes one case of each of its levels, and others by chance."""
         levels = int(rng.integers(1, self.shown + 1))
         thresholds = np.sort(rng.choice(np.arange(1, INPUTS), size=levels - 1, replace=False))
-        cases = _cases(problem)
+        cases = cases_of(problem)
         examples = []
         for low, high in pairwise([0, *thresholds.tolist(), INPUTS]):
             inside = [y for x, y in cases if low <= x < high]
@@ -82,7 +80,7 @@ class ProgramsTask:
         # Parents resemble those of a search: the best of a few demonstrations.
         parent = max((self.demonstrate(problem, rng) for _ in range(_FEW)), key=lambda p: sum(self._passed(problem, p)))
         before = self._passed(problem, parent)
-        failing = [case for case, passed in zip(_cases(problem), before, strict=True) if not passed]
+        failing = [case for case, passed in zip(cases_of(problem), before, strict=True) if not passed]
         if not failing:
             return None
         for _ in range(_TRIES):
@@ -91,15 +89,11 @@ class ProgramsTask:
                 return parent, child
         return None
 
-    def solvable(self, problem: Problem) -> bool:
-        outputs = [y for _, y in sorted(_cases(problem))]
-        return 1 + sum(a != b for a, b in pairwise(outputs)) <= self.shown
-
     def _passed(self, problem: Problem, text: str) -> tuple[float, ...]:
         if _CODEC.write(text) is None:
             return (0.0,) * CASES
         levels, thresholds = _steps(text)
-        return tuple(float(_value(levels, thresholds, x) == y) for x, y in _cases(problem))
+        return tuple(float(_value(levels, thresholds, x) == y) for x, y in cases_of(problem))
 
     def _draw(self, rng: np.random.Generator) -> Content:
         while True:
@@ -137,7 +131,7 @@ PROGRAMS: Final = ProgramsTask("programs", hidden=(3, 4), shown=3)
 PROGRAMS_HARD: Final = ProgramsTask("programs-hard", hidden=(4, 5), shown=5)
 
 
-def _cases(problem: Problem) -> list[tuple[int, int]]:
+def cases_of(problem: Problem) -> list[tuple[int, int]]:
     return [(case.input[0], case.expected) for case in problem.cases]  # type: ignore[misc]  # small integers
 
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
+from speciate.domain.learning import LearningEstimator
+from speciate.training.advantages import ESTIMATORS
 from speciate.training.reward_batch import EstimatorConfig, Norm
 
+MULTI_ANSWER = {each.value for each in LearningEstimator if each.takes_sets}
 CENTRED = sorted(ESTIMATORS.keys() - MULTI_ANSWER - {"entropic", "pkpo"})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from evaluators.evaluator_factory import open_evaluator
+from experiments.learning.plan import solvable
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import ProblemKind
@@ -68,9 +69,9 @@ def test_trusted_scores_are_those_of_the_sandbox(name):
 
 
 def test_only_long_programs_can_solve_everything():
-    standard = [GENERATED["programs"].solvable(p) for p in GENERATED["programs"].problems(Split.TEST, 60)]
+    standard = [solvable(GENERATED["programs"], p) for p in GENERATED["programs"].problems(Split.TEST, 60)]
     assert 0.2 < np.mean(standard) < 0.8
-    assert all(GENERATED["programs-hard"].solvable(p) for p in GENERATED["programs-hard"].problems(Split.TEST, 60))
+    assert all(solvable(GENERATED["programs-hard"], p) for p in GENERATED["programs-hard"].problems(Split.TEST, 60))
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
