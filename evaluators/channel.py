@@ -24,8 +24,6 @@ def encode(message: Message) -> bytes:
 
 
 class FrameReader:
-    """Split a stream into messages."""
-
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._buffer = bytearray()

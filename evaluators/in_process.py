@@ -42,8 +42,6 @@ def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
 
 
 class _InProcessRun:
-    """One process with the script and one candidate."""
-
     def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
         self._batch, self._program, self._seed = batch, program, seed
         self._findings = ScriptOutput()

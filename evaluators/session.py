@@ -90,8 +90,6 @@ class TimeLeft(Protocol):
 
 
 class EndReason(StrEnum):
-    """Reason why a session ended."""
-
     LATE = "late"
     """The process did not answer in time."""
     SPENT = "spent"

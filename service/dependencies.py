@@ -34,8 +34,6 @@ _PROJECTS: Final = 256
 
 @dataclass(frozen=True)
 class AppState:
-    """Components of one API process."""
-
     settings: Settings
     stores: Stores
     hub: EventHub

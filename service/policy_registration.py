@@ -25,8 +25,6 @@ from speciate.storage.stores import Stores
 
 @dataclass(frozen=True)
 class PingResult:
-    """Result of contacting a policy endpoint."""
-
     message: str
     verdict: str | None
     seconds: float

@@ -15,8 +15,6 @@ TYPE_PREFIX: Final = "urn:speciate:error:"
 
 
 class FieldErrorDetails(Documented):
-    """One invalid field of the input."""
-
     message: str
     """What is wrong and what was expected."""
     where: str = ""

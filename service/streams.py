@@ -62,8 +62,6 @@ class Channel(ABC, Generic[P]):
 
 
 class Viewer(Generic[P]):
-    """One open stream."""
-
     def __init__(self, channel: Channel[P], position: P, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._channel = channel
         self._position = position

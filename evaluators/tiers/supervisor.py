@@ -133,8 +133,6 @@ class Supervisor:
 
 
 class ContainedProcess:
-    """A ``SandboxedProcess`` of a supervisor."""
-
     def __init__(self, supervisor: Supervisor, ended: Callable[[], None]) -> None:
         """Request a process from an idle supervisor; ``ended`` is called after the process was stopped."""
         self._supervisor, self._ended = supervisor, ended

@@ -31,8 +31,6 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """The data of a chart as rows and columns."""
-
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
     links: tuple[str, ...] = ()  # URL of the first cell of each row

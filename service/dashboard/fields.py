@@ -30,8 +30,6 @@ _LARGEST_BOUND: Final = 10**9
 
 @dataclass(frozen=True)
 class Field:
-    """One form field."""
-
     name: str
     """Name in the form; a field of a nested model has a dot."""
     kind: str

@@ -102,8 +102,6 @@ def _unreadable(reason: str = "") -> InvalidInputError:
 
 @dataclass(frozen=True)
 class FormErrors:
-    """The reasons for refusing a form."""
-
     title: str
     message: str
     details: Sequence[FieldError] = ()

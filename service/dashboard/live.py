@@ -22,8 +22,6 @@ _THREADS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """The current state of a page's live part."""
-
     html: str
     revision: str = ""  # changes when the data of the page's charts changes
     final: bool = False  # True if the part will not change again

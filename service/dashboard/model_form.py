@@ -71,8 +71,6 @@ def strategies(default: str) -> PlugIns:
 
 @dataclass(frozen=True)
 class ModelForm:
-    """The form that makes an object of one or several models."""
-
     path: str
     """Path of the list of such objects, to which the form is sent."""
     title: str

@@ -27,8 +27,6 @@ _PAD: Final = 0.06
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """The values along an axis."""
-
     values: FloatArray  # all that the axis shows, shape (n,)
     sets_range: NDArray[np.bool_]  # True for those that may set the range, shape (n,)
     includes: tuple[float, ...] = ()  # values that the range always includes

@@ -14,8 +14,6 @@ TOKEN_PREFIX: Final = "spc_"  # noqa: S105 - lets secret scanners recognise toke
 
 
 class Scope(StrEnum):
-    """Permissions of a token."""
-
     READ = "read"
     """Read everything of the project."""
     PROPOSE = "propose"

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Cost of requests."""
-
     tokens: int = 0
     cost: float = 0.0
     """US dollars."""

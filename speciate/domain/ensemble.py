@@ -45,8 +45,6 @@ PolicyWeights = Annotated[
 
 
 class PolicyChoice(StrEnum):
-    """Method to choose the next policy of an ensemble."""
-
     WEIGHTS = "weights"
     """Draw at random in proportion to the weights."""
     UCB = "ucb"

@@ -39,8 +39,6 @@ class Search(NamedTuple):
 
 
 class Entrant(EngineOptions):
-    """One competitor of a tournament."""
-
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
         {"policies", "mutators", "choice", "duplicate_of", "method", "training_seed", "engine", "engine_options"}
     )

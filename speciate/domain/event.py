@@ -34,8 +34,6 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a run."""
-
     kind: EventKind
     data: Mapping[str, JsonValue]
     """Facts as JSON values; candidates appear by their number in the run."""

@@ -23,8 +23,6 @@ MAX_ADVICE_CHARS: Final = 1000
 
 
 class Guidance(Value):
-    """Options of a run's guidance."""
-
     every: Annotated[int, Flag("--guidance", metavar="BATCHES")] = Field(default=8, ge=1, le=1_000_000, strict=True)
     """Batches after which the policy writes a new piece of advice for its own prompts."""
     most: int = Field(default=4, ge=1, le=16, strict=True)

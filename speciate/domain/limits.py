@@ -12,8 +12,6 @@ _MOST_CORES: Final = 256
 
 
 class Limits(Value):
-    """Limits of one evaluation."""
-
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads", "script_s"})
 
     wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, examples=[10.0])

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class DuplicateRule(StrEnum):
-    """Rule by which two programs are duplicates."""
-
     TEXT = "text"
     """Equal texts."""
     SYNTAX = "syntax"

@@ -28,8 +28,6 @@ class ObjectiveRole(StrEnum):
 
 
 class Objective(Value):
-    """One component of the reward vector."""
-
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"estimated", "stochastic"})
 
     name: Identifier = Field(examples=["overlap"])

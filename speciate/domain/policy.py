@@ -60,8 +60,6 @@ class PromptStyle(StrEnum):
 
 
 class PolicyRole(StrEnum):
-    """Task of a policy for a candidate."""
-
     SEED = "seed"
     """None: the candidate is a seed program."""
     PROPOSE = "propose"

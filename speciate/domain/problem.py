@@ -61,8 +61,6 @@ class Carry(StrEnum):
 
 
 class ProblemKind(StrEnum):
-    """Kind of candidate and of scoring."""
-
     CASES = "cases"
     """A program; its outputs are compared with expected ones."""
     EVALUATOR = "evaluator"

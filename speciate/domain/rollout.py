@@ -20,8 +20,6 @@ TemplateText = Annotated[str, StringConstraints(min_length=1, max_length=20_000)
 
 
 class TemplateName(StrEnum):
-    """Part of a prompt that a template is for."""
-
     SYSTEM = "system"
     """Role of the policy and form of the answer: the same for a whole run."""
     PROPOSE = "propose"

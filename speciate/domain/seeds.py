@@ -28,8 +28,6 @@ class SeedProgram:
 
 
 class SeedText(Value):
-    """A seed program sent with the request."""
-
     program: str = Field(min_length=1, max_length=MAX_PROGRAM_BYTES)
     """Program text; files of a program with many files stand under their headings."""
     name: Annotated[str, StringConstraints(pattern=NAME, max_length=200)] = ""

@@ -21,8 +21,6 @@ class EvaluatedBy(StrEnum):
 
 
 class Stage(Value):
-    """One declared stage."""
-
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"evaluation"})
 
     name: Identifier = Field(examples=["quick"])
@@ -40,8 +38,6 @@ class Stage(Value):
 
 @dataclass(frozen=True, slots=True)
 class CascadeStage:
-    """One resolved stage."""
-
     name: str
     """Name of the stage; empty if the problem declares no stages."""
     objectives: tuple[Objective, ...]

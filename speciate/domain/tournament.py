@@ -37,8 +37,6 @@ class Metric(StrEnum):
 
 
 class StoppingRule(StrEnum):
-    """Rule that ends a tournament."""
-
     FIXED = "fixed"
     """When all runs have ended; tests are shown only then."""
     E_PROCESS = "e_process"

@@ -35,8 +35,6 @@ SUBSCRIBABLE: Final = (WebhookEvent.UNLOCK, WebhookEvent.RUN_FINISHED, WebhookEv
 
 
 class Webhook(Value):
-    """A subscription to events of a project."""
-
     url: str = Field(max_length=2000, pattern=WEB_ADDRESS)
     """URL that receives the events by POST."""
     events: tuple[WebhookEvent, ...] = SUBSCRIBABLE

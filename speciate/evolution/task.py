@@ -37,8 +37,6 @@ DEFAULT_EVALUATIONS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A problem, policies and a budget."""
-
     program: Path | str | None
     evaluator: Path | str | None = None
     function: ScoreFunction | None = None

@@ -56,8 +56,6 @@ class SampledCompletion:
 
 @dataclass(eq=False, slots=True)
 class GenerationRequest:
-    """A prompt with the state of its completions."""
-
     prompt: tuple[int, ...]
     params: SamplingParams
     stops: Rule | None = None

@@ -31,8 +31,6 @@ _REPEAT_S: Final = 60
 
 
 class Replay(BaseModel):
-    """A requested or finished replay."""
-
     model_config = ConfigDict(frozen=True)
 
     requested_at: datetime
@@ -60,8 +58,6 @@ def replayable(candidate: CandidateDetail) -> bool:
 
 @dataclass(frozen=True)
 class ReplayQueue:
-    """Requests replays and stores their results."""
-
     _redis: redis.Redis
     _celery: Celery
 

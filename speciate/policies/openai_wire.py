@@ -37,8 +37,6 @@ _OVERLOADED: Final = re.compile("server|overloaded|internal|unavailable|timeout|
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response as it arrived."""
-
     status: int
     body: bytes
     content_type: str = ""
@@ -77,8 +75,6 @@ class EndpointMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Entry of a model list."""
-
     id: str
     root: str | None = None
     """Folder or repository of its weights."""

@@ -22,8 +22,6 @@ _TABLE: Final = TypeAdapter(dict[str, Price])
 
 @dataclass(frozen=True)
 class FoundPrice:
-    """Price of a model with its origin."""
-
     price: Price
     """US dollars per million tokens."""
     origin: str

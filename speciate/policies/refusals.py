@@ -91,8 +91,6 @@ CREDIT_REMEDY: Final = "Add credit at the provider, then resume the run."
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Explanation of a refused request."""
-
     remedy: str
     of_prompt: bool = False
     """True if another prompt may be accepted; False if every request of the policy will be refused."""

@@ -29,8 +29,6 @@ _OURS: Final = frozenset({"model", "messages", "prompt", "n", "stream", "max_tok
 
 
 class RequestFields(Value):
-    """Options that change the fields of every request."""
-
     fields: dict[RequestField, FieldName | None] = Field(default_factory=dict)
     """New name of a request field, or null to omit it: ``{"max_tokens": "max_completion_tokens", "seed": null}``.
     Without ``n``, each completion takes a request of its own."""

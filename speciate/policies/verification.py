@@ -29,8 +29,6 @@ _LEAST_COSINE: Final = 0.65
 
 
 class Verdict(Enum):
-    """What an endpoint samples from, with the remedy."""
-
     OK = ("the trained weights", "")
     UNCHANGED = (
         "weights that the training changed too little to tell: the adapter changes nothing",

@@ -20,8 +20,6 @@ class LearningRollout:
 
 @dataclass(frozen=True, slots=True)
 class LearningGroup:
-    """All completions of one prompt."""
-
     prompt: Prompt
     rollouts: tuple[LearningRollout, ...]
     age: int  # steps between the version that wrote them and the parent of this step
@@ -43,8 +41,6 @@ class LearningTask:
 
 @dataclass(frozen=True, slots=True)
 class LearnedCheckpoint:
-    """Result of a step: a checkpoint that is on disk."""
-
     model: str  # name under which a server finds it
     digest: str  # SHA-256 of its weights
     options: Mapping[str, str | bool]  # options of the client to set, such as the path of an adapter
@@ -55,8 +51,6 @@ class LearnedCheckpoint:
 
 
 class Learner(Protocol):
-    """Takes training steps."""
-
     def step(self, task: LearningTask) -> LearnedCheckpoint:
         """Take a step and write its checkpoint. A repeated task gives the same checkpoint.
 

@@ -17,8 +17,6 @@ def _unlimited(_: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A prompt with the number of completions to sample."""
-
     prompt: Prompt
     role: PolicyRole  # role of the policy for this prompt
     n: int
@@ -81,8 +79,6 @@ class SampleResult:
 
 
 class PolicyClient(Protocol):
-    """Samples from one policy."""
-
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return an upper bound of the tokens of one attempt of a request, which keeps runs within their budget."""
 

@@ -10,8 +10,6 @@ _REPORTER: ContextVar["_Reporter | None"] = ContextVar("reporter", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a batch of evaluations."""
-
     candidate: int | None = None  # number of the candidate under evaluation; None if unknown
     text: str = ""  # untrusted text; empty at the beginning of an evaluation
     # True if the evaluator asked for the text to be shown; False for the beginning of an evaluation, and for a line

@@ -61,8 +61,6 @@ class NewRun:
 
 
 class RunPrograms(Protocol):
-    """Programs of stored runs."""
-
     def front(self, run_id: UUID, limit: int = ...) -> tuple[RankedCandidate, ...]:
         """Return the Pareto front of a run, best first."""
 

@@ -44,8 +44,6 @@ class Queue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkRef:
-    """A work unit to announce to the workers."""
-
     id: UUID
     kind: WorkKind
     retried: bool = False  # true if an earlier attempt was lost. Retries have a queue of their own.
@@ -77,8 +75,6 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPolicy:
-    """A policy of a role with its weight in the ensemble."""
-
     policy: Policy
     policy_id: UUID
     weight: float = 1.0  # positive; only the ratio to the other weights matters
@@ -235,8 +231,6 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class LearnedStep:
-    """Result of a ``learn`` unit."""
-
     number: int  # number of the step, from 1
     policy: Policy  # the version that it wrote
     seconds: float
@@ -250,8 +244,6 @@ class LearnedStep:
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """Result of a ``generate`` unit."""
-
     rollouts: tuple[Rollout, ...]  # completions in order
     proposals: tuple[Proposal, ...]  # children in order, rejected ones included
     placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy's maintenance
@@ -275,8 +267,6 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """Result of an ``evaluate`` unit."""
-
     candidates: tuple[Candidate, ...]  # one per proposal, in order
     placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy
 
@@ -293,8 +283,6 @@ class EvaluatedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Result of a ``confirm`` unit."""
-
     number: int
     confirmed: Sequence[int]  # positions of the targets that every repeat met
     # What was measured, as text, by position of each target that a repeat missed.
@@ -342,8 +330,6 @@ class CarriedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """Report of one pass of the reconciler."""
-
     commits: tuple[Commit, ...] = ()  # transactions to publish
     retried: int = 0  # work units returned to the queue after their lease expired
     poisoned: int = 0  # work units abandoned after too many attempts

@@ -45,8 +45,6 @@ _COMPARED_CHARS: Final = 120
 
 @dataclass(slots=True)
 class Edit:
-    """One SEARCH/REPLACE block."""
-
     search: list[str] = field(default_factory=list)
     replace: list[str] = field(default_factory=list)
     section: int = 0

@@ -49,8 +49,6 @@ class MarkerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One region."""
-
     start: int
     """Line of the START marker, from 1."""
     end: int

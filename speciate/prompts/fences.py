@@ -21,8 +21,6 @@ _DEEPER: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """One fenced block."""
-
     info: str
     """Label of the opening fence, in lower case."""
     text: str

@@ -85,8 +85,6 @@ _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of a completion."""
-
     program: str
     """Program text (or data document); empty if a rejected one cannot be stored."""
     failure: Failure | None = None

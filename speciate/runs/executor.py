@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WorkExecutor:
-    """Executes work units through the ports."""
-
     work: WorkStore
     signals: CommitListener
     evaluator: EvaluatorClient

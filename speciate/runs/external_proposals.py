@@ -52,8 +52,6 @@ _LAST = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A prompt that a proposer received."""
-
     id: UUID  # token that ties an answer to it
     selection: Selection  # role, island, parents and inspirations
     shown: ShownPrompt
@@ -167,8 +165,6 @@ class ReadProposal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What became of the proposals of a request."""
-
     receipts: tuple[ProposalReceipt, ...]  # one for each program, and one for each refused proposal
     # Admitted completions with their positions, by ordinal of the batch that evaluates them.
     rollouts: Mapping[int, Sequence[tuple[int, Rollout]]]

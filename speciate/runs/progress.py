@@ -119,8 +119,6 @@ class RunProgress(RunCounters):
 
 @dataclass(frozen=True, slots=True)
 class NewWork:
-    """A work unit to insert as ready."""
-
     kind: WorkKind
     lane: int
     ordinal: int

@@ -70,8 +70,6 @@ class RecordedCompletion:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first event that differs."""
-
     position: int
     recorded: Event | None
     replayed: Event | None

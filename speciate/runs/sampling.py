@@ -64,8 +64,6 @@ class _Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The answers of a batch."""
-
     planned: list[PlannedRequest]  # in the order of the plan, each with the policy that answered
     results: list[SampleResult]  # of each request
     outages: Mapping[str, str]  # digests of policies whose requests others answered, with a sentence on each

@@ -30,8 +30,6 @@ class DeclarationRecord(Record, Generic[D]):
 
 
 class TournamentAmendment(Amendment):
-    """A recorded extension, with its time."""
-
     created_at: datetime
 
 
@@ -99,8 +97,6 @@ class TournamentRun(Record):
 
 
 class CampaignProblem(Record):
-    """Progress of one problem of a campaign."""
-
     problem: str
     run_id: UUID | None
     """Its run; None before the first slice."""

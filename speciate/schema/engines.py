@@ -11,8 +11,6 @@ from speciate.schema.base import Record
 
 
 class EngineOutcome(StrEnum):
-    """How a session ended."""
-
     FINISHED = "finished"
     """The engine ended by itself or with its budget: the run completes with what it has."""
     FAILED = "failed"
@@ -67,8 +65,6 @@ class EngineLease(Record):
 
 
 class ModelAnswer(Record):
-    """Answer of the run's policy."""
-
     completions: tuple[str, ...]
     prompt_tokens: int
     completion_tokens: int
@@ -77,8 +73,6 @@ class ModelAnswer(Record):
 
 
 class EngineEvaluation(Record):
-    """Result of a program."""
-
     number: int
     """Number of the candidate in the run."""
     pending: bool = False

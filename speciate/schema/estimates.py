@@ -8,8 +8,6 @@ from speciate.schema.base import Record
 
 
 class Range(Record):
-    """An estimated amount."""
-
     low: float
     expected: float
     high: float

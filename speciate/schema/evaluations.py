@@ -46,8 +46,6 @@ class WaitingEvaluations(Record):
 
 
 class Acceptance(StrEnum):
-    """Outcomes of a submitted result."""
-
     BOOKED = "booked"
     """It counts, now or since an earlier submission with the same lease."""
     REFUSED = "refused"
@@ -55,8 +53,6 @@ class Acceptance(StrEnum):
 
 
 class SubmittedEvaluation(Record):
-    """Outcome of one submitted result."""
-
     id: UUID
     status: Acceptance
     reason: str = ""

@@ -49,8 +49,6 @@ class RunPolicies(NamedTuple):
 
 
 class EnsembleMember(Record):
-    """A member of a run's ensemble with its statistics."""
-
     role: PolicyRole
     policy_id: UUID
     policy: str

@@ -8,8 +8,6 @@ from speciate.schema.base import Record
 
 
 class QuotaUsage(Record):
-    """Use of a project's quotas."""
-
     concurrent_runs: int
     """Runs that have not ended."""
     evaluations: int

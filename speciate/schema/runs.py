@@ -272,8 +272,6 @@ class EventRecord(Record):
 
 
 class WorkRecord(Record):
-    """A work unit that is leased or waits."""
-
     work_id: UUID
     run_id: UUID
     kind: str
@@ -322,8 +320,6 @@ class WorkerProcess(Record):
 
 
 class StrategyRecord(Record):
-    """A strategy that runs may use."""
-
     name: str
     """Name in the spec of a run."""
     description: str

@@ -109,8 +109,6 @@ class Attempt(Record):
 
 
 class TargetUnlocks(Record):
-    """Unlocks of a target of a problem version."""
-
     target: str
     unlock: bool
     """True if the target unlocks the problem."""
@@ -126,8 +124,6 @@ class TargetUnlocks(Record):
 
 
 class ProblemUnlocks(Record):
-    """Unlocks of all targets of one problem version."""
-
     problem: str
     version: int
     evaluator_digest: str

@@ -25,8 +25,6 @@ class NewWebhook(WebhookRecord):
 
 
 class DeliveryRecord(Record):
-    """Delivery of one event to one webhook."""
-
     id: UUID
     webhook_id: UUID
     event: WebhookEvent

@@ -21,8 +21,6 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Evaluations granted to a problem."""
-
     problem: int
     evaluations: int
     spent: int | None = None  # evaluations spent; None while the slice is under way
@@ -32,8 +30,6 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next slice, with the reason for it."""
-
     problem: int
     evaluations: int
     gap: int  # known evaluations since its last new target

@@ -22,8 +22,6 @@ Bid = tuple[str, int, float]
 
 @dataclass(frozen=True, slots=True)
 class ParentPool:
-    """Candidates for parent selection."""
-
     numbers: IntArray  # distinct numbers of the candidates in the run, shape (n,), ascending
     points: FloatArray  # normalised rewards, shape (n, k), higher is better
     space: RewardSpace  # that of the points: estimated ranges reach the best of their rewards

@@ -49,8 +49,6 @@ _NO_LATE_BATCH: Final = 1 << 60
 
 
 class Trial(NamedTuple):
-    """One evaluation of a program."""
-
     program: int
     """Number of the candidate that had the program first."""
     trial: int | None

@@ -95,8 +95,6 @@ class Family:
 
 
 class PopulationView(Protocol):
-    """A strategy's view of a run's population."""
-
     problem: Problem
     seed: int
     """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""

@@ -40,8 +40,6 @@ _FRAGMENTS: Final = _read(Path(__file__).with_name("fragments.sql"))
 
 
 class Statements:
-    """The statements of a module by name."""
-
     def __init__(self, module_file: str, **fragments: str) -> None:
         """Read the statements of the module with this ``__file__``; ``fragments`` are texts of placeholders.
 

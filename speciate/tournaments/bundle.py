@@ -190,8 +190,6 @@ def verify(file: BinaryIO, key: str | None = None) -> Verification:
 
 @dataclass
 class _Bundle:
-    """The parts of a bundle, each read once."""
-
     file: BinaryIO
     key: str | None
 

@@ -33,8 +33,6 @@ _Runs = Annotated[list[str] | None, Query(max_length=100)]
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The runs to compare and how."""
-
     views: list[RunView]
     by: str
     x: str

@@ -25,8 +25,6 @@ class Span(NamedTuple):
 
 
 class SourceEdit(NamedTuple):
-    """A replacement of the bytes of a span."""
-
     span: Span
     text: bytes
 

@@ -18,8 +18,6 @@ from speciate.storage.tables.access import projects
 
 
 class ProjectStore(Store):
-    """Creates, finds and limits projects."""
-
     @with_new_id
     def create(self, new_id: UUID, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
         """Create a project; raises ``ConflictError`` if the name is taken."""

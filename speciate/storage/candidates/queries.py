@@ -53,8 +53,6 @@ class WaitingBatch:
 
 @dataclass
 class CandidateQueries(Store):
-    """Reads the candidates of runs."""
-
     def __post_init__(self) -> None:
         self._scoring = lru_cache(maxsize=2048)(self._load_scoring)
 

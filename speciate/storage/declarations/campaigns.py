@@ -43,8 +43,6 @@ class StoredSlice:
 
 @dataclass
 class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
-    """Store of campaigns, their problems and slices."""
-
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
     _table: ClassVar[sa.Table] = campaigns
     sql: ClassVar[Statements] = Statements(__file__, waits=f"'{WAITS_FOR_GRANT}'")

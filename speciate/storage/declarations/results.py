@@ -37,8 +37,6 @@ _EXPORT_CHUNK: Final = 2000
 
 
 class TournamentResults(Store):
-    """Reads reports of tournaments."""
-
     def standings(self, record: TournamentRecord) -> Standings:
         return make_standings(record.schedule, record.amendments, self.read(record))
 

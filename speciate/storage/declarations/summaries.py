@@ -34,8 +34,6 @@ SQL = Statements(__file__)
 
 @dataclass
 class RunSummaries(Store):
-    """Writes the summaries of ended runs."""
-
     def record_ended(self, record: TournamentRecord) -> None:
         """Summarize the runs that have ended since the last call."""
         while self._record_some(record):

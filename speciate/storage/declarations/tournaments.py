@@ -36,8 +36,6 @@ class ActiveRun:
 
 @dataclass(kw_only=True)
 class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
-    """Store of tournaments, their plans and amendments."""
-
     kind: ClassVar[DeclarationKind] = DeclarationKind.TOURNAMENT
     _table: ClassVar[sa.Table] = tournaments
     sql: ClassVar[Statements] = Statements(__file__)

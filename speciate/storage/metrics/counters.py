@@ -138,8 +138,6 @@ class WorkerCounters:
 
 @dataclass(frozen=True, slots=True)
 class CounterSeries:
-    """Counts of one combination of labels."""
-
     labels: tuple[str, ...]
     counts: tuple[float, ...]
     """The count; for a histogram, one per bucket and one for larger values."""

@@ -78,8 +78,6 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A page of runs in an order."""
-
     key: str
     """SQL expression of the sort key."""
     direction: str

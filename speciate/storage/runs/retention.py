@@ -43,8 +43,6 @@ class PrunableRun:
 
 @dataclass
 class RetentionStore(Store):
-    """Finds and prunes runs."""
-
     retry_for_s: float = field(default=60.0, kw_only=True)
 
     @with_retries

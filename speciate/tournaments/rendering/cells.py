@@ -9,8 +9,6 @@ from speciate.tournaments.report.measures import Estimate, ReportModel
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table with its explanation."""
-
     key: str
     """Short name that figures refer to."""
     title: str

@@ -13,8 +13,6 @@ _DASHES: Final = ("", "6 3", "2 3", "8 3 2 3")  # colour is never the only cue
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a figure."""
-
     name: str
     """Name in the legend; untrusted text."""
     points: Points

@@ -154,8 +154,6 @@ class Strength(ReportModel):
 
 
 class Cost(ReportModel):
-    """Cost and failures of an entrant."""
-
     entrant: str
     runs: int
     evaluations: int

@@ -20,8 +20,6 @@ from speciate.tournaments.report.measures import (
 
 
 class Verdict(StrEnum):
-    """Outcome of a comparison."""
-
     BETTER = "better"
     WORSE = "worse"
     NOT_ENOUGH_EVIDENCE = "not enough evidence"
@@ -42,8 +40,6 @@ class Subject(StrEnum):
 
 
 class ProblemFacts(ReportModel):
-    """A problem in the design section."""
-
     name: str
     digest: str
     evaluator_digest: str
@@ -53,8 +49,6 @@ class ProblemFacts(ReportModel):
 
 
 class PolicyFacts(ReportModel):
-    """A policy in the design section."""
-
     name: str
     digest: str
     checkpoint_digest: str | None = None
@@ -244,8 +238,6 @@ class Matrix(ReportModel):
 
 
 class MissingRun(ReportModel):
-    """A failed or cancelled run with its reason."""
-
     entrant: str
     problem: str
     seed: int
@@ -253,8 +245,6 @@ class MissingRun(ReportModel):
 
 
 class Report(ReportModel):
-    """The whole report, in reading order."""
-
     design: Design
     standings: Standings
     draws: tuple[Draws, ...] = ()

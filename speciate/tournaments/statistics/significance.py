@@ -18,8 +18,6 @@ _BLOCK = 1 << 22  # numbers held at once
 
 
 class SignFlip(NamedTuple):
-    """Result of the paired sign-flip test."""
-
     difference: float
     """Mean paired difference, A − B; positive if A is better."""
     p_value: float
