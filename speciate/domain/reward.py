@@ -99,6 +99,11 @@ class RewardSpace:
         columns = zip(self.objectives, rewards.T.tolist(), strict=True)
         return RewardSpace(tuple(o.widened(values) if o.estimated else o for o, values in columns))
 
+    def gains(self, rewards: Sequence[float], other: Sequence[float]) -> list[str]:
+        """Return the names of the selected objectives of which a raw vector has a better value than another."""
+        values = zip(self.objectives, *rounded([rewards, other]).tolist(), strict=True)
+        return [o.name for o, own, old in values if o.role is ObjectiveRole.OBJECTIVE and o.beats(own, old)]
+
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the vectors that the search compares, shape (n, k), of raw rewards, shape (n, d); higher is better.
 

@@ -134,9 +134,8 @@ def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
     """Return what a program has before the best one, in words."""
     more, secret = member.targets & ~best.targets, secret_objectives(problem)
     met = [f"it meets {target.name}" for i, target in enumerate(problem.targets) if more >> i & 1]
-    values = zip(problem.objectives, *rounded([member.vector, best.vector]).tolist(), strict=True)
-    ranked = [each for each in values if each[0].role is ObjectiveRole.OBJECTIVE and each[0].name not in secret]
-    better = [f"its {o.name} is better" for o, own, other in ranked if o.verdict(own, other) == "better"]
+    gains = problem.space.gains(member.vector, best.vector)
+    better = [f"its {name} is better" for name in gains if name not in secret]
     return [*met, *better, "for variety"][0]
 
 

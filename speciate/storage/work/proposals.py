@@ -231,13 +231,15 @@ class Proposals(ScopedStore):
         row = self._rows(SQL.result, {"run_id": run_id, "number": number})[0]
         if number > row.numbers:
             return None
-        ended, context = RunState(row.state).ended, self.work.context(run_id)
+        ended, context, member, parent = RunState(row.state).ended, self.work.context(run_id), None, None
         if row.candidate_id is None:
             state = ProposalState.DISCARDED if ended else ProposalState.PENDING
             record = ProposalRecord(number=number, state=state, ahead=row.ahead or 0)
         else:
             candidate, claims = self.queries.candidate(row.candidate_id), row.confirmed or {}
-            problem, member = context.problem, self.work.members(run_id, [number])[number]
+            problem, first = context.problem, next(iter(candidate.parents), 0)
+            members = self.work.members(run_id, [number, first])
+            member, parent = members[number], members.get(first)
             best = None if row.best_number is None else (row.best_number, row.best, row.best_targets)
             standing = standing_text(context.problem, candidate, best)
             if not ended:
@@ -260,7 +262,9 @@ class Proposals(ScopedStore):
                 best=row.best_number == number,
                 standing=standing,
             )
-        step = next_step(record, RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached)
+        step = next_step(
+            record, RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached, member, parent
+        )
         return record.model_copy(update={"next": step})
 
     def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:

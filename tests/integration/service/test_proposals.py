@@ -145,7 +145,7 @@ def test_a_result_says_what_is_being_confirmed_and_a_proposer_that_comes_back_fi
     run = lab.start(8, policy="external")
     lab.work()
     path = f"/v1/runs/{run}/proposals"
-    propose(lab.api, run, {"program": "x = 2\ny = 2\n"})
+    propose(lab.api, run, {"program": "x = 1\ny = 9.5\n", "parents": [1]})
     propose(lab.api, run, {"program": BEST, "parents": [1], "rationale": "larger"}, {"program": "y = 3\nx = 7\n"})
     waiting = lab.api.get(path).json()["items"]
     assert [(one["number"], one["state"], one["ahead"]) for one in waiting] == [
@@ -163,7 +163,9 @@ def test_a_result_says_what_is_being_confirmed_and_a_proposer_that_comes_back_fi
     assert settled["next"] == "All targets are confirmed. Improve it further, or stop. Evaluations left: 4."
     assert settled["standing"] == "The best is candidate 3: it meets 2 of 2 targets."
     assert settled["summary"] == "x = 9, y = 1"
-    assert result(lab, run, 2)["summary"].startswith("x = 2, y = 2. Misses: both (missing: ")
+    worse = result(lab, run, 2)
+    assert worse["summary"].startswith("x = 1, y = 9.5. Misses: both (missing: ")
+    assert worse["next"] == "No better than its parent 1 in any reward: change the idea. Evaluations left: 4."
     second = result(lab, run, 4)
     assert (second["targets"], second["confirmed"], second["confirmed_by"]) == (["half"], [], {"half": 3})
     assert second["standing"] == "The best is candidate 3: it meets the unlock target."
