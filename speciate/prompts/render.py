@@ -84,6 +84,12 @@ def rewards_text(problem: Problem, member: Individual) -> str:
     return ", ".join(texts)
 
 
+def violations_text(problem: Problem, rewards: Sequence[float] | None) -> str:
+    """Return the constraints that raw rewards violate; empty if there are none."""
+    violated = problem.ranking.violations(rewards) if rewards else ()
+    return ", ".join(f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated)
+
+
 def summary_text(problem: Problem, member: Individual) -> str:
     """Return the rewards of a program, its processor time and what the next target lacks; empty if it failed."""
     if member.rewards is None:

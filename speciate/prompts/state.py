@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from speciate.domain.candidate import Individual
-from speciate.domain.numbers import short_number
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
 from speciate.domain.reward import rounded
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import SEVERAL, after_reasoning
 from speciate.prompts.python_source import is_program
-from speciate.prompts.render import blocks_text, next_target, secret_objectives, value_text
+from speciate.prompts.render import blocks_text, next_target, secret_objectives, value_text, violations_text
 from speciate.prompts.text import printable
 
 _MOST_CHARS: Final = 120
@@ -125,9 +124,13 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
     values = objectives_text(problem, member) if member.rewards else "which failed"
-    violated = problem.ranking.violations(member.rewards) if member.rewards else ()
-    values += "".join(f", violates {each.name} {each.sign} {short_number(each.limit)}" for each in violated)
+    values += _violating(problem, member)
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
+
+
+def _violating(problem: Problem, member: Individual) -> str:
+    violated = violations_text(problem, member.rewards)
+    return violated and f", violates {violated}"
 
 
 def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
@@ -174,7 +177,7 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
         return f"the rewards of #{first} again"
     reason = _reason(child)
     if parent is None or parent.rewards is None or child.rewards is None:
-        return objectives_text(problem, child) + reason
+        return objectives_text(problem, child) + _violating(problem, child) + reason
     before = attempt.before or parent
     vectors = [before.vector, *rounded([parent.rewards, child.rewards]).tolist(), child.vector]
     changes = [
@@ -182,7 +185,7 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
         for o, best, old, new, value in zip(problem.objectives, *vectors, strict=True)
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
-    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + reason
+    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + _violating(problem, child) + reason
 
 
 def _reason(member: Individual) -> str:

@@ -21,7 +21,7 @@ from speciate.prompts.fences import filled_blocks
 from speciate.prompts.parse import Answer, parse_completion, read_program, unfenced
 from speciate.prompts.python_source import is_program
 from speciate.prompts.rejection import Reason
-from speciate.prompts.render import secret_objectives
+from speciate.prompts.render import secret_objectives, violations_text
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
 from speciate.runs.checks import check_advice_shown
@@ -384,6 +384,7 @@ def next_step(
     unlocked, _ = problem.ranking.standing(confirmed)
     unconfirmed = ", ".join(target.name for i, target in enumerate(problem.targets) if not confirmed >> i & 1)
     status = f"The problem is unlocked; not met yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
+    violated = violations_text(problem, None if member is None else member.rewards)
     worse = not result.best and member is not None and parent is not None and _gains_nothing(problem, member, parent)
     steps = (
         (state.ended, f"The run has ended ({reason or state.value}): report its best candidate."),
@@ -395,6 +396,7 @@ def next_step(
         (result.failure is not None, f"Repair it: ask again, or send the repaired program {parents}."),
         (bool(result.refuted), f"Make its rewards independent of seed and time, and send it {parents}."),
         (bool(result.confirming), "Wait for the repeated evaluation, or ask meanwhile."),
+        (violated != "", f"It violates {violated}: mend that first."),
         (worse, f"No better than its parent {parent and parent.number} in any reward: change the idea."),
         (unlocked, f"{status} Improve it further, or stop."),
         (result.best, "It is the best so far: ask again."),

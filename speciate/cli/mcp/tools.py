@@ -21,7 +21,7 @@ from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem as Definition
 from speciate.domain.run import RunSpec
 from speciate.problems.loader import known_problems, load_problem
-from speciate.prompts.render import secret_objectives
+from speciate.prompts.render import secret_objectives, violations_text
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.proposals import ProposalRecord, ProposedCandidate
 
@@ -94,16 +94,17 @@ class _Tools:
 
     def __init__(self, url: str | None, project: str | None) -> None:
         self._url, self._project = url, project
-        self._secret: dict[UUID, frozenset[str]] = {}
+        self._problems: dict[UUID, Definition] = {}
+
+    async def _problem(self, run: AsyncRunHandle) -> Definition:
+        version = run.record.problem_id
+        if version not in self._problems:
+            self._problems[version] = (await run.problem()).definition
+        return self._problems[version]
 
     async def _hidden(self, run: AsyncRunHandle) -> frozenset[str]:
         """Return the objectives whose values a proposer does not see before the run ends."""
-        if run.record.state.ended:
-            return frozenset()
-        version = run.record.problem_id
-        if version not in self._secret:
-            self._secret[version] = secret_objectives((await run.problem()).definition)
-        return self._secret[version]
+        return frozenset() if run.record.state.ended else secret_objectives(await self._problem(run))
 
     async def _status(self, run: AsyncRunHandle) -> Json:
         record, hidden = run.record, await self._hidden(run)
@@ -245,13 +246,14 @@ class _Tools:
         """List candidates without their programs: the Pareto front, best first, or others, newest first."""
         async with self._run(run) as handle:
             front = (await handle.front())[:_LISTED] if which == "front" else ()
-            hidden = await self._hidden(handle)
+            problem, hidden = await self._problem(handle), await self._hidden(handle)
             failed = "failed" if which == "failed" else None
             rows = front or await _first(handle.candidates(elite=which == "elites", status=failed))
         return {
             "candidates": [
                 row.model_dump(mode="json", include=_OF_CANDIDATES, exclude_defaults=True)
                 | {"rewards": _seen(row.rewards, hidden)}
+                | ({"violates": violated} if (violated := _violated(problem, row.rewards)) else {})
                 for row in rows
             ]
         }
@@ -314,6 +316,10 @@ def _candidate(candidate: CandidateDetail, hidden: Collection[str]) -> Json:
         # What was measured may name hidden values; the result of a proposal tells it without them.
         facts["refuted"] = [*candidate.refuted] if hidden else candidate.refuted
     return facts | {"rewards": _seen(candidate.rewards, hidden), "feedback": candidate.artifacts}
+
+
+def _violated(problem: Definition, rewards: dict[str, float] | None) -> str:
+    return violations_text(problem, problem.space.vector(rewards) if rewards else None)
 
 
 def _seen(rewards: dict[str, float] | None, hidden: Collection[str]) -> dict[str, float] | None:

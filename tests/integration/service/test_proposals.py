@@ -274,6 +274,25 @@ def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab)
     assert asyncio.run(seen())[1]["rewards"] == {"x": 8.0, "held_out_y": 1.375}
 
 
+def test_a_violated_constraint_is_told_first(lab: Lab) -> None:
+    toy = toy_problem()
+    bound = toy.objectives[1].model_copy(update={"role": ObjectiveRole.CONSTRAINT, "limit": 5.0})
+    changes = {"slug": "bound", "objectives": (toy.objectives[0], bound), "weights": None, "seed_program": BEST}
+    lab.stores.catalog.add_problem(Problem.model_validate(toy.model_dump() | changes))
+    run = lab.start(9, policy="external", problem="bound")
+    lab.work()
+    propose(lab.api, run, {"program": "x = 9.5\ny = 6\n", "parents": [1]})
+    lab.work()
+    assert "It violates y <= 5: mend that first." in result(lab, run, 2)["next"]
+
+    async def listed() -> Any:
+        async with McpClient(build_server(str(lab.api.http.base_url))) as client:
+            answer = await client.call_tool("candidates", {"run": str(run), "which": "newest"})
+            return json.loads(answer.content[0].text)["candidates"]
+
+    assert [one.get("violates") for one in asyncio.run(listed())] == ["y <= 5", None]
+
+
 def test_a_weighted_sum_that_tells_a_hidden_reward_is_shown_when_the_run_has_ended(lab: Lab) -> None:
     toy = toy_problem().model_dump(exclude={"evaluator", "kind", "slug"})
     cases = [{"input": [1], "expected": 1, "reward": "x"}, {"input": [2], "expected": 2, "reward": "y", "hidden": True}]

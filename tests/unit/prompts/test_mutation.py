@@ -198,12 +198,12 @@ def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
     user = ask((bad,), (), state=SearchState(OTHER, None, 5, tried)).user
     for line in (
         "#14 from #7, no program; #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: ",
-        "#8 from #7, 1 line changed: no change of the rewards\n",
+        "#8 from #7, 1 line changed: no change of the rewards, violates overlap <= 0\n",
         "sum_of_radii = 0, overlap = 0.5 (VIOLATED: must be <= 0), calls = –\n",
     ):
         assert line in user
     user = ask((PARENT,), (), state=SearchState(OTHER, None, 5, tried)).user
-    assert "#9 from #7, 1 line changed: sum_of_radii 0 (best before 2.5): 1 circle overlaps\n" in user
+    assert "changed: sum_of_radii 0 (best before 2.5), violates overlap <= 0: 1 circle overlaps\n" in user
 
 
 def test_values_have_no_more_digits_than_their_floats(ask: Ask, problem: Callable[..., Problem]) -> None:
