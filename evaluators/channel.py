@@ -5,7 +5,6 @@ raises ``FrameError``, and the worker reads nothing more from that process. Earl
 results survive.
 """
 
-import json
 from typing import Any
 
 from evaluators.contained.untrusted import check_size, parse
@@ -16,11 +15,6 @@ Message = dict[str, Any]
 
 ENVELOPE_BYTES = 64 << 10
 """Bytes of a frame reserved for fields other than the value: index, reason, detail."""
-
-
-def encode(message: Message) -> bytes:
-    body = _ENCODER.encode(message).encode("ascii")
-    return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 class FrameReader:
@@ -42,7 +36,3 @@ class FrameReader:
         body = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + size])
         del self._buffer[: HEADER_BYTES + size]
         return parse(body)
-
-
-# One: the functions of ``json`` build another for every message with such arguments.
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

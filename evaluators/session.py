@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from evaluators.channel import FrameReader, Message, encode
+from evaluators.channel import FrameReader, Message
 from evaluators.contained.untrusted import FrameError
+from evaluators.contained.wire import frame
 from evaluators.text import Tail
 from evaluators.tiers.sandbox import ResourceUsage, SandboxedProcess
 from speciate.ports.interruption import interrupted
@@ -142,7 +143,7 @@ class Session:
 
     def post(self, message: Message) -> None:
         """Queue a message; the session sends it while the worker waits for answers."""
-        self._unsent += encode(message)
+        self._unsent += frame(message)
 
     def allow(self, limit_s: float, until: float, cpu_s: float = math.inf) -> TimeAllowance:
         return TimeAllowance(self._contained, limit_s, until, cpu_s)
@@ -151,7 +152,7 @@ class Session:
         """Send a message with descriptors; False if that is not possible at once."""
         if self._unsent:
             return False
-        data = encode(message)
+        data = frame(message)
         try:
             sent = socket.send_fds(self._channel, [data[:_SEND_BYTES]], descriptors, _SEND_FLAGS)
         except (BrokenPipeError, ConnectionResetError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+from typing import NoReturn
 
 from .syscalls import number
 
@@ -33,7 +34,7 @@ _mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_u
 
 def call(name: str, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
     result: int = _syscall(number(name), first, second, third, fourth, fifth)
-    return result if result >= 0 else _checked(result, name)
+    return result if result >= 0 else _fail(name)
 
 
 def prctl(option: int, argument: int = 0) -> None:
@@ -65,17 +66,17 @@ def fork_apart() -> int:
 
 def renew_ipc() -> None:
     if _unshare(_CLONE_NEWIPC) < 0:
-        _checked(-1, "unshare")
+        _fail("unshare")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     if _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) < 0:
-        _checked(-1, f"mount {target}")
+        _fail(f"mount {target}")
 
 
 def unmount(target: bytes) -> None:
     if _umount(target, _MNT_DETACH) < 0:
-        _checked(-1, f"unmount {target!r}")
+        _fail(f"unmount {target!r}")
 
 
 def wait(pid: int, status: int, usage: int) -> None:
@@ -103,8 +104,6 @@ def drop_capabilities() -> None:
     call("capset", *_no_capabilities)
 
 
-def _checked(result: int, what: str) -> int:
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
-    return result
+def _fail(what: str) -> NoReturn:
+    error = ctypes.get_errno()
+    raise OSError(error, f"{what}: {os.strerror(error)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import struct
 
 from .kernel import call
 
@@ -31,18 +32,6 @@ NETWORK_SINCE = 4
 """First ABI that controls TCP."""
 
 
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"  # the layout of packed structures; Python 3.14 and later require it
-    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
-
-
-class _NetPort(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("allowed_access", ctypes.c_uint64), ("port", ctypes.c_uint64))
-
-
 def abi() -> int:
     try:
         return call("landlock_create_ruleset", 0, 0, _VERSION)
@@ -62,8 +51,7 @@ def restrict(version: int, allowed: dict[str, int], only: int | None = None, por
     """Forbid what Landlock controls, except rights beneath some paths and TCP to ``port`` on any machine."""
     rules = ruleset(version, allowed, only)
     if port is not None and version >= NETWORK_SINCE:
-        rule = _NetPort(_CONNECT_TCP, port)
-        call("landlock_add_rule", rules, _NET_PORT, ctypes.addressof(rule))
+        _add(rules, _NET_PORT, struct.pack("=QQ", _CONNECT_TCP, port))
     enforce(rules)
     os.close(rules)
 
@@ -81,11 +69,14 @@ def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> i
             continue
         try:
             own = files if stat.S_ISDIR(os.fstat(fd).st_mode) else files & _FILE_RIGHTS
-            rule = _PathBeneath(rights & own, fd)
-            call("landlock_add_rule", rules, _PATH_BENEATH, ctypes.addressof(rule))
+            _add(rules, _PATH_BENEATH, struct.pack("=Qi", rights & own, fd))
         finally:
             os.close(fd)
     return rules
+
+
+def _add(rules: int, kind: int, rule: bytes) -> None:
+    call("landlock_add_rule", rules, kind, ctypes.addressof(ctypes.create_string_buffer(rule)))
 
 
 def enforce(rules: int) -> None:

@@ -79,9 +79,9 @@ class NamespaceTier:
     def setup_supervisor(self) -> None:
         kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{_USER} {user} 1")
-        _write("/proc/self/gid_map", f"{_USER} {group} 1")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{_USER} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{_USER} {group} 1")
         kernel.set_dumpable(False)
         # Held, because the file systems below cover them.
         self._kept = {path: _hold(path) for path in self._kept_paths}
@@ -93,7 +93,7 @@ class NamespaceTier:
         kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount("none", FOLDERS, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
         kernel.mount("none", _OWN, "tmpfs", _FLAGS, "size=4k")
-        _write(MEMORY, self._memory)
+        Path(MEMORY).write_text(self._memory)
         kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
 
     def setup_candidate(self, order: SpawnRequest) -> None:
@@ -149,11 +149,3 @@ def _meminfo(memory_bytes: int) -> str:
     used = ("Buffers", "Cached", "SwapCached", "Active", "Inactive", "SwapTotal", "SwapFree", "Shmem", "Slab")
     kilobytes = dict.fromkeys(("MemTotal", "MemFree", "MemAvailable"), memory_bytes >> 10) | dict.fromkeys(used, 0)
     return "".join(f"{name + ':':<15} {value:>8} kB\n" for name, value in kilobytes.items())
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

@@ -5,7 +5,7 @@ Nothing is written. Names of the rewards become known when the evaluator scores 
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,7 +139,7 @@ def _in_directory(folder: Path, config: Path | None, include: tuple[str, ...]) -
 
 def _read(system: str, folder: Path, choice: Choice) -> Draft:
     if system == "speciate":
-        return _read_own(folder, choice)
+        return read_evaluated(folder, choice, "", kind=_OwnDraft, wall_s=_OWN_WALL_S)
     draft = read_directory(system, folder, choice)
     if system == "openevolve" and choice.config is None and (folder / CONFIG).is_file():
         used = f"of {CONFIG}, its system_message, evaluator and feature_dimensions are used"
@@ -215,11 +215,6 @@ class _OwnDraft(Draft):
         return {FILE_NAME: toml_text(definition, {}), **script, **beside}
 
 
-def _read_own(folder: Path, choice: Choice) -> _OwnDraft:
-    read = read_evaluated(folder, choice, "", wall_s=_OWN_WALL_S)
-    return _OwnDraft(**{field.name: getattr(read, field.name) for field in fields(Draft)})
-
-
 _MEASURED: Final = rf'''
 
 
@@ -234,11 +229,7 @@ def _speciate_measured(evaluate, names):
 
     def measured(candidate, context):
         rewards = evaluate(candidate, context)
-        if hasattr(rewards, "__await__"):
-            import asyncio
-
-            rewards = asyncio.run(wait(rewards))
-        rewards = plain(rewards)
+        rewards = plain(__import__("asyncio").run(wait(rewards)) if hasattr(rewards, "__await__") else rewards)
         if isinstance(rewards, int | float):
             rewards = {{"score": rewards}}
         if not isinstance(rewards, dict):

@@ -133,6 +133,7 @@ def read_evaluated(
     options: Mapping[str, Any] | None = None,
     remarks: Sequence[str] = (),
     own_requirements: bool = False,
+    kind: type[Draft] = Draft,
     **fields: Any,
 ) -> Draft:
     """Return the problem in a directory.
@@ -157,7 +158,7 @@ def read_evaluated(
     slug, title = named_after(folder, system)
     beside = PurePosixPath(evaluator).parent if own_requirements else PurePosixPath()
     listed = str(beside / "requirements.txt")
-    return Draft(
+    return kind(
         **{"adapter": system, **fields},
         slug=slug,
         title=title,

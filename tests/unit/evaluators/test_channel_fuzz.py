@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.candidate_process import LOADING, CandidateProcess
-from evaluators.channel import FrameReader, encode
+from evaluators.channel import FrameReader
 from evaluators.contained.untrusted import FrameError
+from evaluators.contained.wire import frame as encode
 from evaluators.session import SessionEndedError
 from evaluators.tiers.sandbox import ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
