@@ -29,6 +29,8 @@ class AgentOutput:
     """US dollars; None if it reports none."""
     error: str = ""
     """What failed, as the agent says; empty if it reports no error."""
+    plain: bool = False
+    """True if it printed no JSON that is known."""
 
     def count(self, usage: Usage) -> None:
         if usage != Usage():
@@ -45,7 +47,7 @@ def read_output(printed: str) -> AgentOutput:
     output = AgentOutput()
     for event in _events(printed):
         _read(event, output)
-    return AgentOutput(printed) if output == AgentOutput() else output
+    return AgentOutput(printed, plain=True) if output == AgentOutput() else output
 
 
 def _events(printed: str) -> list[dict[str, Any]]:

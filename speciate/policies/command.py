@@ -59,6 +59,7 @@ _VERSION_LIMITS: Final = CommandLimits(timeout_s=10.0, output_bytes=4000)
 _MOST_MESSAGE: Final = 600
 _MOST_NOTICE: Final = 500
 """A longer output is an answer; a line may be a notice, with which some agents end as if nothing had happened."""
+_ANSWERED: Final = re.compile("\n|```|~~~|<answer")
 _OVERHEAD_TOKENS: Final = 1000
 _SHORTEST_KEY: Final = 8
 _MOST_READ: Final = 8 * MAX_PROGRAM_BYTES
@@ -206,7 +207,7 @@ class CommandPolicy:
         output = read_output(process.output)
         result = self._measured(request, output)
         failure, printed = _failure(process, output), output.text.strip()
-        is_notice = changed is None and len(printed) < _MOST_NOTICE and "\n" not in printed
+        is_notice = changed is None and output.plain and len(printed) < _MOST_NOTICE and not _ANSWERED.search(printed)
         said = printable(bounded(failure or (printed if is_notice else ""), _MOST_MESSAGE)).replace("\n", " ")
         limited, logged_out = _LIMITED.search(said), _LOGGED_OUT.search(said)
         if not process.exceeded and (limited or logged_out):  # other requests will fail, too

@@ -268,6 +268,14 @@ def test_a_limit_is_a_pause_and_no_failed_answer(printed: str, status: int, says
     assert caught.value.spent.cost == (0.25 if "529" in printed else 0.0)
 
 
+@pytest.mark.parametrize(
+    "printed", ["<answer>Sort by quota.</answer>", json.dumps({**CLAUDE, "result": "Route billing to accounts."})]
+)
+def test_a_short_answer_is_no_notice_of_a_limit(printed: str) -> None:
+    (completion,) = answered(f"print({printed!r})").completions
+    assert (completion.finish_reason == REFUSED, printed.count(completion.text.strip())) == (False, 1)
+
+
 def test_the_answers_before_a_limit_are_charged(tmp_path: Path) -> None:
     script = f"""
 import os, sys, time
