@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -153,17 +154,25 @@ def _marked(mark: bytes) -> Iterator[int]:
 
 
 def measure(folder: Path, most_files: int) -> tuple[int, int]:
-    """Return the size of all files below a folder and their number, while others change it."""
+    """Return the size of all files below a folder and their number, while others change it.
+
+    Folders that cannot be read, or are nested too deep to be, count as too large.
+    """
     size = count = 0
     folders = [str(folder)]
     while folders and count <= most_files:
-        with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:  # moved or removed
-            for entry in entries:
-                count += 1
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    size += entry.stat(follow_symlinks=False).st_size
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_size
+        except (FileNotFoundError, NotADirectoryError):  # moved or removed
+            continue
+        except OSError:
+            return sys.maxsize, count
     return size, count
 
 

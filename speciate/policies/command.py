@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -180,7 +181,8 @@ class CommandPolicy:
                 raise self._unavailable("the request was interrupted")
         started = time.monotonic()
         try:
-            with TemporaryDirectory(prefix="speciate-agent-", ignore_cleanup_errors=True) as name:
+            temporary = TemporaryDirectory(prefix="speciate-agent-", ignore_cleanup_errors=True)
+            with suppress(RecursionError), temporary as name:  # nested too deep to be removed
                 folder, options = Workspace(Path(name), request), self._options
                 result = run_command(
                     [self._located(), *self._command[1:]],
@@ -308,22 +310,23 @@ class Workspace:
             return shown(text_of({name: after.get(name, text) for name, text in self._before.items()}), is_python=False)
 
     def _new_files(self, is_python: bool) -> Iterator[str]:
-        for path in sorted(self.path.rglob("*")):
-            place = path.relative_to(self.path)
-            hidden = any(part.startswith((".", "__")) for part in place.parts[:-1])
-            if not hidden and (not is_python or MODULE_FILE.fullmatch(place.as_posix())):
-                yield place.as_posix()
+        with suppress(OSError, RecursionError):  # nested too deep
+            for path in sorted(self.path.rglob("*")):
+                place = path.relative_to(self.path)
+                hidden = any(part.startswith((".", "__")) for part in place.parts[:-1])
+                if not hidden and (not is_python or MODULE_FILE.fullmatch(place.as_posix())):
+                    yield place.as_posix()
 
 
 def _text_of(folder: Path, name: str) -> str | None:
     """Return the text of a regular file; a link could lead to any file of the user."""
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()) or not path.is_file():
-        return None
     try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()) or not path.is_file():
+            return None
         with path.open("rb") as file:
             return file.read(_MOST_READ).decode()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, RuntimeError, UnicodeDecodeError):  # RuntimeError: a link to itself
         return None
 
 

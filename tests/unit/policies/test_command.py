@@ -161,6 +161,27 @@ def test_a_process_without_an_answer_is_a_refused_one_that_says_why(
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "os.remove('candidate.py'); os.symlink('candidate.py', 'candidate.py')",
+        "for _ in range(25): os.mkdir('d' * 200); os.chdir('d' * 200)",
+        "for _ in range(1500): os.mkdir('d'); os.chdir('d')",
+    ],
+    ids=["link", "path", "depth"],
+)
+def test_what_an_agent_leaves_behind_costs_only_its_answer(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    problem = toy_problem().model_copy(update={"many_files": True})
+    asked = request(text_of({"candidate.py": SEED}), problem=problem)
+    result = answered(f"import os\n{script}\nprint({json.dumps(CLAUDE)!r})", asked)
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
+    assert result.cost == 0.25
+    assert ("wrote files" in result.completions[0].text) == ("200" in script)
+
+
 def test_an_edit_before_the_time_limit_counts() -> None:
     script = "import time; open('candidate.py', 'w').write('def solve(x):\\n    return 5\\n'); time.sleep(60)"
     assert program_of(answered(script, timeout_s=2.0), toy_problem()) == "def solve(x):\n    return 5\n"
