@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
+from speciate.domain.values import storable
 from speciate.policies.request_fields import seed_of
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.compact import between_answers, opening_of, turns_of
@@ -33,7 +34,7 @@ def sample_sets(policy: Policy, requests: Sequence[SampleRequest], sample: Sampl
 
 def _continued(policy: Policy, request: SampleRequest, completion: Completion, number: int) -> SampleRequest:
     between = between_answers(opening_of(policy, request.prompt))
-    reply = f"{completion.text.rstrip()}{between}"
+    reply = storable(f"{completion.text.rstrip()}{between}")  # a reply is sent, and half of a surrogate pair cannot be
     return replace(request, n=1, seed=seed_of(request.seed, number), reply=reply)
 
 
