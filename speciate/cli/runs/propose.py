@@ -122,7 +122,7 @@ def hint(run_id: RunId, text: Annotated[str, typer.Argument(help="At most 1,000 
 
 def _read(file: Path) -> str:
     try:
-        return sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8")
+        return sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{file} cannot be read: {error}.") from None
 

@@ -229,7 +229,7 @@ def read_seeds(folder: Path | None) -> dict[str, str]:
         return {}
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        programs = {path.name: path.read_text(encoding="utf-8") for path in files}
+        programs = {path.name: path.read_text(encoding="utf-8-sig") for path in files}
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"--seeds {folder}: a file is not UTF-8 text: {error}.") from None
     except OSError as error:
