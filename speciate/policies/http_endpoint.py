@@ -277,7 +277,7 @@ def _retry_after_s(header: str | None) -> float | None:
     if (seconds := read_number(header)) is None:
         try:
             date = parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         aware = date if date.tzinfo else date.replace(tzinfo=UTC)
         seconds = (aware - datetime.now(UTC)).total_seconds()

@@ -273,6 +273,7 @@ def test_waits_are_bounded_and_depend_on_the_seed_alone(
         ("100000", 30, 30),
         ("Fri, 31 Dec 1999 23:59:59 GMT", 0, 0),
         ("soon", 0.25, 0.5),
+        (f"Thu, 01 Jan {'9' * 20} 00:00:00 GMT", 0.25, 0.5),
         ("nan", 0.25, 0.5),
     ],
 )
