@@ -30,6 +30,7 @@ _BUNDLED: Final = Path(__file__).parent / "bundled"
 _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
 _MANY_DIGITS: Final = re.compile(r"\d[\d_]{4300}")
+_INDEX: Final = re.compile(r"\d{1,9}")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 _BARE_TEXT: Final = re.compile(r"[\w.-]+\s*=\s*[^\W\d][^\"'\[{=]*")
@@ -158,4 +159,4 @@ def _placed(field_error: FieldError, key_line: int, text: str, file: str) -> Fie
 
 
 def _path(where: str) -> tuple[str | int, ...]:
-    return tuple(int(part) if part.isdecimal() else part for part in where.split("."))
+    return tuple(int(part) if _INDEX.fullmatch(part) else part for part in where.split("."))

@@ -125,6 +125,7 @@ def test_a_number_that_python_cannot_write_down_is_a_field_error_and_no_crash(di
     field_error = the_field_error(TOML + f"\n[limits]\nwall_s = {digits}\n")
     assert (field_error.file, field_error.line) == ("problem.toml", 24)
     assert "thousands of digits" in field_error.message
+    assert field_errors_of(f'{TOML}\n[data_files]\n"{digits}" = 3\n')  # as a key
     assert "thousands of digits" in field_errors_of(f"seed = {digits}\n" + TOML.replace("seed =", "files ="))[0].message
 
 
