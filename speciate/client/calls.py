@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from speciate.domain.errors import invalid_field
+from speciate.domain.errors import NotFoundError, invalid_field
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page, Record
 
@@ -112,6 +112,8 @@ def path_segment(name: object, what: str) -> str:
     text = str(name)
     if not text or text in {".", ".."}:
         raise invalid_field(f"The {what}", what, f"is {text!r}: expected a name or an id")
+    if "/" in text:  # which no name holds; a server may read it as another path
+        raise NotFoundError(f"there is no {what} {text[:200]!r}.")
     return quote(text.encode("utf-8", "replace"), safe="@")
 
 
