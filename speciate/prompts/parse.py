@@ -259,7 +259,13 @@ def after_reasoning(text: str) -> str:
 
 
 def _after(text: str, tag: str) -> str:
-    ends = [*re.finditer(rf"(?<![\"'`])</{tag}>(?![\"'`])", text)]
+    ends, fenced, opened = list[re.Match[str]](), False, text.lstrip().startswith(f"<{tag}>")
+    for mark in re.finditer(rf"(?m)^[ \t]*(?:(```|~~~)|(</{tag}>))(?![\"'])|(?<![\"'`])</{tag}>(?![\"'`])", text):
+        if mark[1]:
+            fenced = not fenced
+        elif mark[2] or not fenced or (opened and not ends):  # else a line of a program mentions it
+            ends.append(mark)
+            fenced = False
     for end in reversed(ends):
         if text[end.end() :].strip():
             return text[end.end() :]

@@ -57,6 +57,7 @@ def reason(answer: Answer) -> str | None:
         f"```python\ndef broken(:\n    a long line that is not Python at all\n```\n{FENCED}",
         f"{FENCED}\nCheck it with:\n```python\ndef test():\n    for _ in range(9):\n        assert solve() == 1\n```",
         f"<think>hm</think>\n{FENCED}\n</think>",
+        f"maybe\n```python\nx = 2\n```\nor so.</think>Then:\n{FENCED}",
         f"<think>so\n{FENCED}\n</think>\n",
         f"<think>so\n{FENCED}\nI split at '</think>' later.",
         f"\ufeff{FENCED}",
@@ -399,7 +400,14 @@ def test_hostile_sizes_are_failures(read: Read) -> None:
         assert read(text, parent="x\n" * lines)[0].failure is not None
 
 
-@pytest.mark.parametrize("line", ["    cut = ''.split('</think>')\n", "    # reads <tool_call> tags\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    cut = ''.split('</think>')\n",
+        "    # reads <tool_call> tags\n",
+        "    # Text after </think> is the answer.\n",
+    ],
+)
 def test_a_program_may_mention_the_marks_of_reasoning_and_calls(read: Read, line: str) -> None:
     program = f"def solve():\n{line}    return 1\n"
     assert read(f"So:\n```python\n{program}```") == [Answer(program)]
