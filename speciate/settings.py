@@ -76,7 +76,10 @@ def _address_of(server: str) -> AfterValidator:
 
 def _absolute(path: Path) -> Path:
     # Resolved once, here: the other processes run in other directories.
-    return path.expanduser().absolute()
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"{path} is below a home directory that is not known") from None
 
 
 def _entries(value: object) -> object:
@@ -126,7 +129,7 @@ def http_address(host: str, port: int) -> str:
 def default_data_dir() -> Path:
     """Return ``$XDG_DATA_HOME/speciate``, by default ``~/.local/share/speciate``."""
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "speciate"
+    return Path(base or os.path.expanduser("~/.local/share")) / "speciate"  # noqa: PTH111 - it keeps the ~ of an unknown home
 
 
 class Settings(BaseModel):

@@ -36,7 +36,7 @@ def price_of(provider: str, model: str) -> FoundPrice | None:
     """
     own = os.environ.get(PRICES_VARIABLE)
     if own:
-        table = _read_own(Path(own).expanduser())
+        table = _read_own(Path(own))
         if (price := table.get(f"{provider}/{model}", table.get(model))) is not None:
             return FoundPrice(price, f"from {own}")
     dated, shipped = _shipped()
@@ -46,12 +46,12 @@ def price_of(provider: str, model: str) -> FoundPrice | None:
 
 def _read_own(path: Path) -> dict[str, Price]:
     try:
-        return _TABLE.validate_python(tomllib.loads(path.read_text()))
+        return _TABLE.validate_python(tomllib.loads(path.expanduser().read_text(encoding="utf-8")))
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValidationError as error:
         problem = ": ".join(first_mistake(error))
-    except ValueError as error:  # not TOML, or not UTF-8
+    except (ValueError, RuntimeError) as error:  # not TOML, not UTF-8, or below a home that is not known
         problem = str(error)
     raise ConfigurationError(
         f"the table of prices {path} ({PRICES_VARIABLE}) cannot be read: {problem}.",
@@ -61,7 +61,9 @@ def _read_own(path: Path) -> dict[str, Price]:
 
 @cache
 def _shipped() -> tuple[str, dict[str, Price]]:
-    table: dict[str, Any] = tomllib.loads(files("speciate.policies").joinpath("prices.toml").read_text())
+    table: dict[str, Any] = tomllib.loads(
+        files("speciate.policies").joinpath("prices.toml").read_text(encoding="utf-8")
+    )
     dated = str(table.pop("date"))
     table.pop("source")
     return dated, {

@@ -25,7 +25,7 @@ _PLACEHOLDER: Final = re.compile(r"(?<!')\{(\w+)\}")
 
 
 def _read(path: Path) -> dict[str, str]:
-    head, *blocks = _HEAD.split(path.read_text())
+    head, *blocks = _HEAD.split(path.read_text(encoding="utf-8"))
     if _COMMENT.sub("", head).strip():
         raise ValueError(f"{path.name}: expected '-- name: description' before the first statement.")
     texts: dict[str, str] = {}

@@ -13,6 +13,7 @@ from speciate.cli.doctor.findings import Status
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.service_address import service_url
 from speciate.settings import Settings, load_settings, secret_of, source_of
 
 
@@ -23,6 +24,17 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPECIATE_TOKEN_FILE", str(path))
     monkeypatch.delenv("SPECIATE_TOKEN", raising=False)
     return path
+
+
+def test_a_home_that_is_not_known_is_needed_for_the_default_directory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "SPECIATE_DATA_DIR", "SPECIATE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(ConfigurationError, match=r"home directory that is not known.*SPECIATE_DATA_DIR"):
+        load_settings()
+    assert service_url(load_settings(data_dir=tmp_path)) is None
 
 
 def test_a_secret_is_read_from_its_file(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,9 @@ def test_prices_come_from_the_users_table_first(tmp_path: Any, monkeypatch: pyte
         table.write_text(wrong)
         with pytest.raises(ConfigurationError, match=r"prices\.toml"):
             price_of("openai", "m")
+    monkeypatch.setenv(PRICES_VARIABLE, "~nouser/prices.toml")
+    with pytest.raises(ConfigurationError, match=r"~nouser/prices\.toml"):
+        price_of("openai", "gpt-5.4")
     monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "absent.toml"))
     with pytest.raises(ConfigurationError, match=r"absent\.toml"):
         price_of("openai", "m")
