@@ -324,7 +324,7 @@ def _tagged(text: str) -> list[str]:
         end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
         if end >= 0:
             # From the last opening tag on: a model may mention the tag before its answer.
-            texts.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
+            texts.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2].removeprefix("\n")))
         else:
             unclosed.add(opening[1])
         opening = _ANSWER.search(text, max(end, opening.end()))

@@ -7,9 +7,10 @@ from speciate.domain.files import heading_in
 from speciate.domain.rollout import Completion
 from speciate.domain.values import storable
 from speciate.prompts.fences import SEPARATOR
+from speciate.prompts.parse import unfenced
 from speciate.prompts.text import fenced
 
-_ANSWER_END: Final = "</answer>"
+_TAG: Final = "answer>"
 
 
 def answered(programs: Sequence[str], count: int, *, is_python: bool) -> tuple[Completion, ...]:
@@ -22,6 +23,6 @@ def shown(program: str, *, is_python: bool) -> str:
     program = storable(program)
     if is_python:
         return fenced(program, "python")
-    if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files must be fenced
-        return fenced(program)
-    return f"<answer>\n{program}\n{_ANSWER_END}"
+    if _TAG in program or unfenced(program) != program or heading_in(program.lstrip("\n").partition("\n")[0]):
+        return fenced(program)  # as files must be
+    return f"<{_TAG}\n{program}</{_TAG}"

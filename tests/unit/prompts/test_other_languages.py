@@ -6,6 +6,7 @@ import pytest
 
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.policies.mutators.answers import shown
 from speciate.prompts.instructions import system_values
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.render import problem_text
@@ -45,6 +46,20 @@ def test_the_prompt_describes_build_run_and_exchange(problem):
     assert "built with `g++ a.cpp` and run with `./a.out`" in text
     assert "standard input" in text
     assert "solve" not in text
+
+
+@pytest.fixture
+def markdown(problem):
+    fields = problem.model_dump() | {"kind": "in_process", "evaluator": "def evaluate(program): ...", "cases": []}
+    language = {"name": "Markdown", "file": "candidate.md"}
+    return Problem.model_validate(fields | {"seed_program": "Be brief.\n", "language": language})
+
+
+def test_a_text_that_was_edited_in_place_is_read_as_edited(markdown):
+    for edited in ("A\n", "A", "\n\nA\n\n", "```\nA\n```\n", "A\n```\nB\n```\n", "Write <answer> first.\n"):
+        text = shown(edited, is_python=False)
+        (answer,) = parse_completion(text, problem=markdown, policy=POLICY, parent="Be brief.\n")
+        assert (answer.program, answer.failure) == (edited, None)
 
 
 @pytest.mark.parametrize(("name", "file"), [("Text", "candidate.txt"), ("Markdown", "candidate.md")])
