@@ -1,4 +1,4 @@
-"""Read programs from JSON: whole answers in an object or an array, and the arguments of calls of tools.
+"""Read texts between tags, and programs from JSON: answers in an object or an array, and arguments of calls of tools.
 
 Models trained on agents call tools that were not offered. Known forms: ``<tool_call>`` with JSON (Hermes, Qwen) or with
 ``<parameter=NAME>`` (Qwen Coder), ``<invoke>`` with ``<parameter name="NAME">``, and ``[TOOL_CALLS]`` with JSON
@@ -15,10 +15,11 @@ from typing import Final
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import MARK
-from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks
+from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks, nesting_block, unfenced
 from speciate.prompts.python_source import is_program, repaired, statements
 from speciate.prompts.text import fenced
 
+ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 MOST_DEPTH: Final = 4
 _LABELS: Final = PYTHON_LABELS | {"json", "jsonc", "json5", "text", "txt"}
 _OPENING: Final = re.compile(r"\{\s*+\"")
@@ -45,6 +46,23 @@ def unwrapped(text: str, problem: Problem, *, several: bool) -> str | None:
     answers = _elements(value) if several else [value]
     parts = [part for answer in answers if (part := _as_blocks(answer, problem))]
     return None if within_prose and not parts else f"\n{SEPARATOR}\n".join(parts)
+
+
+def delimited_texts(text: str) -> list[str]:
+    """Return the texts between tags, or the only one between fences that hold others."""
+    # An explicit loop: a lazy regex over unclosed tags takes quadratic time.
+    texts: list[str] = []
+    opening = ANSWER.search(text)
+    unclosed = set[str]()
+    while opening is not None:
+        end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
+        if end >= 0:
+            # From the last opening tag on: a model may mention the tag before its answer.
+            texts.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2].removeprefix("\n")))
+        else:
+            unclosed.add(opening[1])
+        opening = ANSWER.search(text, max(end, opening.end()))
+    return texts or [*filter(None, [nesting_block(text)])]
 
 
 def texts_in(value: object, depth: int = MOST_DEPTH) -> Iterator[str]:

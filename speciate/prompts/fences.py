@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Final
 
 SEPARATOR: Final = "---"
@@ -41,6 +41,16 @@ def filled_blocks(text: str) -> list[Fenced]:
     return [block for block in fenced_blocks(text) if block.text.strip()]
 
 
+def nesting_block(text: str) -> str:
+    """Return what stands between the first and the last fence if labelled ones between them open and all close."""
+    lines = text.split("\n")
+    found = [(i, fence) for i, fence in enumerate(map(_FENCE.match, lines)) if fence is not None]
+    found = [each for each in found if each[1]["ticks"].startswith(found[0][1]["ticks"])]
+    depths = [*accumulate((1 if fence["info"] else -1 for _, fence in found[1:]), initial=1)]
+    nests = max(depths) > 1 and 0 in depths and depths.index(0) == len(depths) - 1
+    return "".join(f"{line}\n" for line in lines[found[0][0] + 1 : found[-1][0]]) if nests else ""
+
+
 def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
     return [[block.text for block in group] for _, group in groupby(blocks, key=lambda block: block.section)]
 
@@ -48,6 +58,14 @@ def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
 def sections(text: str) -> list[str]:
     parts = re.split(rf"(?m)^[ \t]*{SEPARATOR}[ \t]*$", text)
     return [part for part in parts if part.strip()]
+
+
+def unfenced(text: str) -> str:
+    lines = text.strip().split("\n")
+    if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
+        return text
+    blocks = fenced_blocks(text.strip())
+    return blocks[0].text if len(blocks) == 1 else nesting_block(text) or text
 
 
 class _FenceScanner:

@@ -48,7 +48,9 @@ def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
         named = problem.language if noun == "program" else None
         what = f"complete program, in {named.name}," if named else f"complete {noun}"
     inside = f"{'# ' * problem.is_python}the whole {'block' if blocks else noun}"
-    return fill(default_template(form), {"what": what, "fence": label_of(problem), "inside": inside})
+    filled = fill(default_template(form), {"what": what, "fence": label_of(problem), "inside": inside})
+    longer = ", longer than any fence inside it" * (noun == "text")
+    return filled.replace(" code fence:", f" code fence{longer}:")
 
 
 def _count(answers: int) -> str:

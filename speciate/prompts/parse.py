@@ -19,9 +19,9 @@ from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
 from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
-from speciate.prompts.envelopes import calls_tool, unwrapped, with_programs
+from speciate.prompts.envelopes import ANSWER, calls_tool, delimited_texts, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
-from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
+from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, filled_blocks, sections
 from speciate.prompts.program_blocks import (
     Wanted,
     answer_groups,
@@ -53,9 +53,9 @@ from speciate.prompts.python_source import (
     with_plain_blanks,
 )
 from speciate.prompts.rejection import Reason, rejected
+from speciate.prompts.render import noun_of
 from speciate.prompts.text import unstorable
 
-_ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 _THOUGHTS: Final = ("think", "thinking", "reasoning")
 """Tags around the reasoning of a model; a chat template may have opened ``<think>``."""
 _PROGRAM_LABELS: Final = frozenset(
@@ -134,8 +134,11 @@ def parse_completion(
 
 def _second_definition(text: str, base: str | None, problem: Problem, program: str) -> str:
     """Return that several blocks of an answer define what is wanted, and which was used; empty if one does."""
-    if not problem.is_python or problem.many_files or MARK.search(text):
+    if problem.many_files or MARK.search(text):
         return ""
+    if not problem.is_python:
+        count = 0 if noun_of(problem) != "text" or delimited_texts(text) else len(filled_blocks(text))
+        return f"Of {count} blocks one was used: put a longer fence around a text with fences." if count > 1 else ""
     texts = [block.text for block in filled_blocks(text) if block.text.strip() not in (base or "")]
     names, last = _wanted(base, problem).names, "one"
     counts = Counter(name for each in texts for name in sorted(names & defined_names(each)))
@@ -210,7 +213,8 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
     several = policy.answers_per_rollout > 1
     if policy.codec is not None:
         return [*codec_of(policy.codec).read(text, answers=policy.answers_per_rollout)]
-    if problem.kind is not ProblemKind.DATA and (blocks := unwrapped(text, problem, several=several)) is not None:
+    is_text = problem.kind is ProblemKind.DATA or (noun_of(problem) == "text" and delimited_texts(text))
+    if not is_text and (blocks := unwrapped(text, problem, several=several)) is not None:
         if not blocks:
             return [_no_answer(problem, "the answer is JSON without a program in it")]
         text = blocks
@@ -238,7 +242,7 @@ def _quotes_edits(text: str, expected: Wanted, problem: Problem, policy: Policy)
         return any(problem.many_files or not expected.names.isdisjoint(defined_names(each)) for each in programs)
     if policy.edit_format is EditFormat.DIFF:
         return False
-    return any(not _begins_or_ends_with_edit(each) for each in [*texts, *_tagged(text)])
+    return any(not _begins_or_ends_with_edit(each) for each in [*texts, *delimited_texts(text)])
 
 
 def _begins_or_ends_with_edit(text: str) -> bool:
@@ -293,14 +297,14 @@ def _texts(text: str, count: int, language: Language | None) -> list[str | Failu
 
     Blocks labelled with the problem's language are preferred, because models also quote build commands.
     """
-    tagged = _tagged(text)
+    tagged = delimited_texts(text)
     if not tagged:
         blocks = filled_blocks(text)
         if language:
             tagged = [block.text for block in _preferred(blocks, language.labels)]
         else:  # a document, beside which a model may show a program that checks it
             tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
-        if not tagged and (opened := _ANSWER.search(text)) is not None:
+        if not tagged and (opened := ANSWER.search(text)) is not None:
             tagged = [text[opened.end() :]]  # without an end
     if tagged and count == 1:
         return [last_long(tagged) if language else tagged[-1]]
@@ -313,30 +317,6 @@ def _texts(text: str, count: int, language: Language | None) -> list[str | Failu
 
 def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
     return [block for block in blocks if block.info in labels] or blocks
-
-
-def _tagged(text: str) -> list[str]:
-    # An explicit loop: a lazy regex over unclosed tags takes quadratic time.
-    texts: list[str] = []
-    opening = _ANSWER.search(text)
-    unclosed = set[str]()
-    while opening is not None:
-        end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
-        if end >= 0:
-            # From the last opening tag on: a model may mention the tag before its answer.
-            texts.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2].removeprefix("\n")))
-        else:
-            unclosed.add(opening[1])
-        opening = _ANSWER.search(text, max(end, opening.end()))
-    return texts
-
-
-def unfenced(text: str) -> str:
-    lines = text.strip().split("\n")
-    if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
-        return text
-    blocks = fenced_blocks(text.strip())
-    return blocks[0].text if len(blocks) == 1 else text
 
 
 def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failure]:

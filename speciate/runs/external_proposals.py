@@ -17,8 +17,8 @@ from speciate.domain.values import storable
 from speciate.ports.work import ProposedBatch, RunContext, WeightedPolicy, WorkStore
 from speciate.prompts.diff import read_edits
 from speciate.prompts.failures import is_of_program
-from speciate.prompts.fences import filled_blocks
-from speciate.prompts.parse import Answer, parse_completion, read_program, unfenced
+from speciate.prompts.fences import filled_blocks, unfenced
+from speciate.prompts.parse import Answer, parse_completion, read_program
 from speciate.prompts.python_source import is_program
 from speciate.prompts.rejection import Reason
 from speciate.prompts.render import secret_objectives, violations_text

@@ -6,8 +6,7 @@ from typing import Final
 from speciate.domain.files import heading_in
 from speciate.domain.rollout import Completion
 from speciate.domain.values import storable
-from speciate.prompts.fences import SEPARATOR
-from speciate.prompts.parse import unfenced
+from speciate.prompts.fences import SEPARATOR, unfenced
 from speciate.prompts.text import fenced
 
 _TAG: Final = "answer>"

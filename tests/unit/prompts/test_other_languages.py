@@ -56,10 +56,21 @@ def markdown(problem):
 
 
 def test_a_text_that_was_edited_in_place_is_read_as_edited(markdown):
-    for edited in ("A\n", "A", "\n\nA\n\n", "```\nA\n```\n", "A\n```\nB\n```\n", "Write <answer> first.\n"):
+    for edited in ("A\n", "A", "\n\nA\n\n", "```\nA\n```\n", "A\n```json\n{}\n```\n", "Write <answer> first.\n"):
         text = shown(edited, is_python=False)
         (answer,) = parse_completion(text, problem=markdown, policy=POLICY, parent="Be brief.\n")
         assert (answer.program, answer.failure) == (edited, None)
+
+
+def test_a_text_with_labelled_fences_inside_is_read_whole_and_blocks_left_out_are_told(markdown):
+    inside = "Answer so:\n```json\n{}\n```\nBe brief.\n"
+    (answer,) = parse_completion(f"Idea.\n```md\n{inside}```\n", problem=markdown, policy=POLICY, parent=None)
+    assert (answer.program, answer.note) == (inside, "")
+    bare = inside.replace("json", "")
+    (answer,) = parse_completion(f"Idea.\n```md\n{bare}```\n", problem=markdown, policy=POLICY, parent=None)
+    assert answer.note.startswith("Of 2 blocks one was used: ")
+    (answer,) = parse_completion(f"````md\n{bare}````\n", problem=markdown, policy=POLICY, parent=None)
+    assert (answer.program, answer.note) == (bare, "")
 
 
 @pytest.mark.parametrize(("name", "file"), [("Text", "candidate.txt"), ("Markdown", "candidate.md")])
@@ -68,7 +79,7 @@ def test_a_text_that_the_evaluator_reads_is_no_program(problem, name, file):
     read = Problem.model_validate(fields | {"seed_program": "Be brief.\n", "language": {"name": name, "file": file}})
     values = system_values(read, POLICY, with_base=True)
     assert values["candidates"] == "texts"
-    assert "write the complete text in" in values["form"]
+    assert "write the complete text in exactly one code fence, longer than any fence inside it:" in values["form"]
     prompt = problem_text(read)
     assert f"The evaluator reads the text, stored as {file}. " in prompt
     assert "rogram" not in values["form"] + prompt
