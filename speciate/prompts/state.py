@@ -35,7 +35,7 @@ class Attempt:
     child: Individual
     parent: Individual | None
     completion: str = ""  # the answer that it was read from, or what its author said of it
-    before: Individual | None = None  # the best program before it
+    before: Individual | None = None  # the best feasible program before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +175,20 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
-    reason = _reason(child)
-    if parent is None or parent.rewards is None or child.rewards is None:
-        return objectives_text(problem, child) + _violating(problem, child) + reason
-    before = attempt.before or parent
-    vectors = [before.vector, *rounded([parent.rewards, child.rewards]).tolist(), child.vector]
+    before, end = attempt.before, _violating(problem, child)
+    end = (end or ("" if before else " (first feasible)")) + _reason(child)
+    base = before if parent is None or parent.rewards is None else parent
+    if base is None:
+        return objectives_text(problem, child) + end
+    vectors = [(before or base).vector, *rounded([base.vector, child.vector]).tolist(), child.vector]
     changes = [
-        f"{o.name} {value_text(problem, child, o, value)} (best before {value_text(problem, before, o, best)})"
+        f"{o.name} {value_text(problem, child, o, value)}"
+        # A feasible program's constraints tell nothing.
+        + (f" (best before {value_text(problem, before, o, best)})" if before and o in problem.space.selected else "")
         for o, best, old, new, value in zip(problem.objectives, *vectors, strict=True)
         if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
     ]
-    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + _violating(problem, child) + reason
+    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + end
 
 
 def _reason(member: Individual) -> str:

@@ -193,17 +193,19 @@ def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
         *(Attempt(Individual(n, "", None, cut), PARENT) for n in (14, 13)),
         Attempt(Individual(12, "", None, cut), PARENT, "Use an LP.\n```python\nx ="),
         Attempt(bad, PARENT),
+        Attempt(Individual(10, "y = 2\n", (2.4, 0.0, 1.0)), PARENT),
         Attempt(Individual(8, "x = 8\n", (2.5, 0.5, 3.0), artifacts={"error": "None"}), PARENT),
     )
     user = ask((bad,), (), state=SearchState(OTHER, None, 5, tried)).user
     for line in (
         "#14 from #7, no program; #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: ",
         "#8 from #7, 1 line changed: no change of the rewards, violates overlap <= 0\n",
+        "#10 from #7, 1 line changed: sum_of_radii 2.4, overlap 0 (first feasible)\n",
         "sum_of_radii = 0, overlap = 0.5 (VIOLATED: must be <= 0), calls = –\n",
     ):
         assert line in user
     user = ask((PARENT,), (), state=SearchState(OTHER, None, 5, tried)).user
-    assert "changed: sum_of_radii 0 (best before 2.5), violates overlap <= 0: 1 circle overlaps\n" in user
+    assert "changed: sum_of_radii 0, violates overlap <= 0: 1 circle overlaps\n" in user
 
 
 def test_values_have_no_more_digits_than_their_floats(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -238,7 +240,7 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
         Attempt(
             Individual(4, marked.format(4), None, trace), best, "<think>No?</think>Use an LP.\n\n```python\nx = 4\n```"
         ),
-        Attempt(best, low),
+        Attempt(best, replace(low, rewards=None, failure=trace), before=low),
         Attempt(low, seed, "x = 2"),
     )
     state = SearchState(best, seed, 17, tried)
@@ -268,7 +270,7 @@ def test_a_copy_of_the_carried_output_is_no_progress(ask: Ask, problem: Callable
     low = Individual(1, "x = 1", (2.0, 0.0, 3.0))
     best = Individual(2, "x = 2", (2.635983084914411, 0.0, 3.0), artifacts={"output": "[[0.25, 0.5],\n [`1`, 2]]"})
     copies = [Individual(n, f"x = {n}", (2.6359830849144372, 0.0, 3.0)) for n in (3, 4)]
-    tried = (Attempt(copies[1], best), Attempt(copies[0], low))
+    tried = (Attempt(copies[1], best, before=best), Attempt(copies[0], low))
     user = ask((low,), (), of=carrying, state=SearchState(best, low, 9, tried)).user
     assert "data/best.json begins with `[[0.25, 0.5], [1, 2]]`." in user
     assert "#4 from #2, 1 line changed: no change of the rewards\n" in user

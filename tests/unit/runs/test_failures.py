@@ -173,10 +173,8 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
         if i and not repeats and spent not in {parent.number for parent in request.parents}:
             parents = candidates[spent].proposal.parents
             origin = f"from #{parents[0]}" if parents else "from scratch"
-            gain = f"x = {values[spent]:.6g}, y = 5"
-            if parents:
-                before = max(value for number, value in values.items() if number < spent)
-                gain = f"x {values[spent]:.6g} (best before {before:.6g})"
+            before = max(value for number, value in values.items() if number < spent)
+            gain = f"x {values[spent]:.6g} (best before {before:.6g})"
             assert f"#{spent} {origin}, Raise x to {client.numbers[i - 1]}: {gain}\n" in user
 
 
