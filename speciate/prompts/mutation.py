@@ -78,7 +78,7 @@ def build_prompt(
         parent=individual_text(problem, parents[0], timed=policy.is_external) if parents else "",
         best=tuple(individual_text(problem, each, timed=policy.is_external) for each in writer.best),
         others=tuple(individual_text(problem, each, aims=False) for each in writer.beside(parents[1:], inspirations)),
-        attempts=attempt_lines(problem, [each for each in state.attempts if each.child not in parents], state.best),
+        attempts=attempt_lines(problem, state.attempts, state.best),
         feedback=artifact_texts(problem, parents[0]) if parents else (),
         # The request for a repair names its failure.
         causes=() if writer.wordings is TemplateName.REPAIR_REQUESTS else state.causes,

@@ -170,7 +170,7 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
         assert f"x = {values[best]:.6g}" in user
         assert f"Evaluations left: {60 - spent - 1}." in user  # besides the one that this prompt asks for
         repeats = [*values.values()].count(values[spent]) > 1
-        if i and not repeats and spent not in {parent.number for parent in request.parents}:
+        if i and not repeats:
             parents = candidates[spent].proposal.parents
             origin = f"from #{parents[0]}" if parents else "from scratch"
             before = max(value for number, value in values.items() if number < spent)
