@@ -10,6 +10,7 @@ from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem
 from speciate.domain.reward import rounded
+from speciate.domain.target import TargetSet
 from speciate.prompts.failures import headline
 from speciate.prompts.parse import SEVERAL, after_reasoning
 from speciate.prompts.python_source import is_program
@@ -128,6 +129,10 @@ def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
 
 
+def _named(problem: Problem, targets: TargetSet) -> list[str]:
+    return [target.name for i, target in enumerate(problem.targets) if targets >> i & 1]
+
+
 def _violating(problem: Problem, member: Individual) -> str:
     violated = violations_text(problem, member.rewards)
     return violated and f", violates {violated}"
@@ -136,7 +141,7 @@ def _violating(problem: Problem, member: Individual) -> str:
 def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
     """Return what a program has before the best one, in words."""
     more, secret = member.targets & ~best.targets, secret_objectives(problem)
-    met = [f"it meets {target.name}" for i, target in enumerate(problem.targets) if more >> i & 1]
+    met = [f"it meets {name}" for name in _named(problem, more)]
     gains = problem.space.gains(member.vector, best.vector)
     better = [f"its {name} is better" for name in gains if name not in secret]
     return [*met, *better, "for variety"][0]
@@ -175,8 +180,11 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
-    before, end = attempt.before, _violating(problem, child)
-    end = (end or ("" if before else " (first feasible)")) + _reason(child)
+    before, more = attempt.before, child.targets
+    for older in filter(None, (before, parent)):
+        more &= ~older.targets
+    end = _violating(problem, child) or ("" if before else " (first feasible)")
+    end += (", meets " + ", ".join(_named(problem, more)) if more else "") + _reason(child)
     base = before if parent is None or parent.rewards is None else parent
     if base is None:
         return objectives_text(problem, child) + end

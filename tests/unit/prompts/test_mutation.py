@@ -240,7 +240,7 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
         Attempt(
             Individual(4, marked.format(4), None, trace), best, "<think>No?</think>Use an LP.\n\n```python\nx = 4\n```"
         ),
-        Attempt(best, replace(low, rewards=None, failure=trace), before=low),
+        Attempt(replace(best, targets=1), replace(low, rewards=None, failure=trace), before=low),
         Attempt(low, seed, "x = 2"),
     )
     state = SearchState(best, seed, 17, tried)
@@ -259,7 +259,7 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
     assert "### Program 8" not in change  # the best takes its place
     assert (
         "\n#4 from #3, Use an LP: failed, ValueError: ```\n"
-        "#3 from #2, 1 line changed: sum_of_radii 2.63598308 (best before 2.1)\n" in change
+        "#3 from #2, 1 line changed: sum_of_radii 2.63598308 (best before 2.1), meets t\n" in change
     )
     assert "\n````\n#4 from" in change  # what a candidate chose stays within its fence
     assert "What was tried last" not in change
