@@ -212,6 +212,8 @@ class Individual:
     """Evaluations of which its rewards are the mean."""
     cpu_s: float = 0.0
     """CPU seconds of its evaluation."""
+    duplicate_of: int | None = None
+    """Number of the earlier candidate with the same program."""
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -295,6 +297,7 @@ class Candidate:
             self.error,
             self.evaluations,
             self.evaluation.cpu_s,
+            self.duplicate_of,
         )
 
 

@@ -177,6 +177,8 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     child, parent = attempt.child, attempt.parent
     if child.failure is not None:
         return f"failed, {_short(headline(child.failure, problem, child.program))}"
+    if child.duplicate_of is not None:
+        return f"repeats #{child.duplicate_of}"
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"

@@ -194,12 +194,14 @@ def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
         Attempt(Individual(12, "", None, cut), PARENT, "Use an LP.\n```python\nx ="),
         Attempt(bad, PARENT),
         Attempt(Individual(10, "y = 2\n", (2.4, 0.0, 1.0)), PARENT),
+        Attempt(Individual(11, "y = 2\n", (2.4, 0.0, 1.0), duplicate_of=10), PARENT),
         Attempt(Individual(8, "x = 8\n", (2.5, 0.5, 3.0), artifacts={"error": "None"}), PARENT),
     )
     user = ask((bad,), (), state=SearchState(OTHER, None, 5, tried)).user
     for line in (
         "#14 from #7, no program; #13 from #7, no program; #12 from #7, Use an LP: failed, truncated: ",
         "#8 from #7, 1 line changed: no change of the rewards, violates overlap <= 0\n",
+        "#11 from #7, 1 line changed: repeats #10\n",
         "#10 from #7, 1 line changed: sum_of_radii 2.4, overlap 0 (first feasible)\n",
         "sum_of_radii = 0, overlap = 0.5 (VIOLATED: must be <= 0), calls = –\n",
     ):
