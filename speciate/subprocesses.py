@@ -154,10 +154,7 @@ def _marked(mark: bytes) -> Iterator[int]:
 
 
 def measure(folder: Path, most_files: int) -> tuple[int, int]:
-    """Return the size of all files below a folder and their number, while others change it.
-
-    Folders that cannot be read, or are nested too deep to be, count as too large.
-    """
+    """Return the size of all files below a folder, endless if it cannot be read, and their number; both may change."""
     size = count = 0
     folders = [str(folder)]
     while folders and count <= most_files:

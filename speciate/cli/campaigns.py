@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from speciate.cli import output
+from speciate.cli import lifecycle, output
 from speciate.cli.common import Yes, client, command, command_group, confirm_budget
-from speciate.cli.lifecycle import (
-    DeclarationView,
-    Name,
-    Problems,
-    ProblemSets,
-    add_lifecycle_commands,
-    problem_names,
-    state_of,
-)
 from speciate.cli.model_options import add_options
 from speciate.cli.runs.start import IdempotencyKey, Mutators, Policies, Watch, complete_learning, parse_policies
 from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
@@ -46,8 +37,8 @@ def create(
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it cannot be used again.")],
     policy: Policies,
     options: dict[str, Any],
-    problem: Problems = None,
-    problem_set: ProblemSets = None,
+    problem: lifecycle.Problems = None,
+    problem_set: lifecycle.ProblemSets = None,
     mutator: Mutators = None,
     idempotency_key: IdempotencyKey = None,
     yes: Yes = False,
@@ -58,7 +49,7 @@ def create(
     Each slice of the budget goes to the problem whose next evaluation is likeliest to reach a new target. A problem
     whose unlock is confirmed receives no more evaluations.
     """
-    problems = problem_names(problem, problem_set)
+    problems = lifecycle.problem_names(problem, problem_set)
     if "learning_scope" in options and "learning" not in options:
         raise InvalidInputError("--learn-scope needs --learn.", remedy="Add --learn vector_max_at_k.")
     if not problems:
@@ -83,7 +74,7 @@ def create(
 
 
 @command(app, "show", "speciate campaigns show sweep", "speciate campaigns show sweep --json")
-def show(name: Name, rows: Rows = 20) -> None:
+def show(name: lifecycle.Name, rows: Rows = 20) -> None:
     """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
     service = client()
     campaign = service.campaigns.get(name)
@@ -96,7 +87,7 @@ def show(name: Name, rows: Rows = 20) -> None:
         ("campaign", campaign.slug),
         ("id", campaign.id),
         ("title", declared.title),
-        ("state", state_of(campaign)),
+        ("state", lifecycle.state_of(campaign)),
         ("policy", _names(declared.policy)),
         ("mutator", _names(declared.mutator or {})),
         ("strategy", declared.strategy),
@@ -170,7 +161,7 @@ def _progress(record: CampaignRecord) -> str:
     return f"{spent}, {record.unlocked:,} of {_problems(record)} unlocked"
 
 
-_VIEW: Final = DeclarationView["CampaignRecord"](
+_VIEW: Final = lifecycle.DeclarationView["CampaignRecord"](
     noun="campaign",
     results="campaigns show",
     columns=("campaign", "state", "mode", ">unlocked", ">evaluations", "title"),
@@ -179,4 +170,4 @@ _VIEW: Final = DeclarationView["CampaignRecord"](
     milestone=lambda record: sum(len(problem.reached) for problem in record.problems),
 )
 
-add_lifecycle_commands(app, _VIEW, "sweep")
+lifecycle.add_lifecycle_commands(app, _VIEW, "sweep")

@@ -112,13 +112,9 @@ def run_(
     """
 
     def report(session: EngineSession, outcome: EngineOutcome, reason: str) -> None:
-        if output.wants_json():
-            output.print_json(
-                {"run": str(session.run_id), "engine": session.engine, "outcome": outcome, "reason": reason}
-            )
-        else:
-            what = f"{session.engine} on {session.problem}, seed {session.seed}, run {session.run_id}"
-            output.print_line(f"{what}: {outcome}{reason and f': {reason}'}")
+        record = {"run": str(session.run_id), "engine": session.engine, "outcome": outcome, "reason": reason}
+        what = f"{session.engine} on {session.problem}, seed {session.seed}, run {session.run_id}"
+        output.print_result(record, f"{what}: {outcome}{reason and f': {reason}'}")
 
     engines = _engines(names, command, readable, data_dir, version)
     if missing := missing_containment():
@@ -146,7 +142,6 @@ def _engines(
     folder = load_settings(data_dir=data_dir).data_dir
     engines = {name: installed(name, folder) for name in names or BUNDLED}
     if names and (missing := [name for name, engine in engines.items() if engine is None]):
-        raise ConfigurationError(
-            f"{missing[0]} is not installed.", remedy=f"Run: speciate engines install {missing[0]}"
-        )
+        remedy = f"Run: {output.command_line('engines install', missing[0])}"
+        raise ConfigurationError(f"{missing[0]} is not installed.", remedy=remedy)
     return {name: engine for name, engine in engines.items() if engine is not None}

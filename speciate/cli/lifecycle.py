@@ -45,8 +45,7 @@ class DeclarationView(Generic[R]):
     """Returns what has changed when a watch prints a line."""
 
     def print_state(self, record: R) -> None:
-        line = f"{record.slug} is {state_of(record)} ({self.progress(record)})"
-        output.print_result(record, line)
+        output.print_result(record, f"{record.slug} is {state_of(record)} ({self.progress(record)})")
 
     def follow(self, service: Client, name: str) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code."""
@@ -54,7 +53,7 @@ class DeclarationView(Generic[R]):
             record = self._follow(service, name)
         if not output.wants_json():
             self.print_state(record)
-            output.print_line(f"Results: speciate {self.results} {record.slug}")
+            output.print_line(f"Results: {output.command_line(self.results, record.slug)}")
         match record.state:
             case DeclarationState.COMPLETED:
                 return ExitCode.OK

@@ -109,9 +109,8 @@ def _print_prunable(prunable: tuple[PrunableRun, ...]) -> None:
         empty="No run is old enough to prune.",
     )
     if prunable:
-        output.print_line(
-            f"{output.pluralize(len(prunable), 'run')} with {_size(sum(run.bytes for run in prunable))} of texts."
-        )
+        size = _size(sum(run.bytes for run in prunable))
+        output.print_line(f"{output.pluralize(len(prunable), 'run')} with {size} of texts.")
 
 
 def _size(count: float) -> str:

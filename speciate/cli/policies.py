@@ -239,10 +239,7 @@ def list_(
                    p.definition.kind, p.definition.model, p.definition.base_url, p.definition.training_method,
                    output.format_time(p.created_at)),
         empty=output.empty_message(
-            "policies",
-            "speciate policies add NAME --kind KIND",
-            name=slug,
-            visibility=filter_value(visibility),
+            "policies", "speciate policies add NAME --kind KIND", name=slug, visibility=filter_value(visibility)
         ),
     )  # fmt: skip
 

@@ -25,10 +25,8 @@ def show_report(report: Report, most_rows: int, *, full: bool) -> None:
     output.print_line(conclusion(report), style="bold")
     slug, tables = report.standings.slug, sections(report)
     if full:
-        for method in report.standings.methods:
-            output.print_line(verdict(method))
-        for comparison in report.standings.comparisons:
-            output.print_line(verdict(comparison))
+        for line in (*map(verdict, report.standings.methods), *map(verdict, report.standings.comparisons)):
+            output.print_line(line)
     export = output.command_line("tournaments export", slug, "--out", "report.html")
     for section in tables if full else short_sections(report):
         output.print_line()

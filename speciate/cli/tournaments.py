@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from pydantic import ValidationError
 
-from speciate.cli import output
+from speciate.cli import lifecycle, output
 from speciate.cli.common import Yes, client, command, command_group, confirm, confirm_budget, context, invalid_argument
 from speciate.cli.errors import ExitCode
 from speciate.cli.export import replaced_file
-from speciate.cli.lifecycle import (
-    DeclarationView,
-    Name,
-    Problems,
-    ProblemSets,
-    add_lifecycle_commands,
-    problem_names,
-    state_of,
-)
 from speciate.cli.model_options import add_options
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import FieldError, InvalidInputError
@@ -44,7 +35,7 @@ def _row(record: TournamentRecord) -> tuple[object, ...]:
     return record.slug, record.state.value, entrants, problems, ended, record.declaration.title
 
 
-VIEW: Final = DeclarationView["TournamentRecord"](
+VIEW: Final = lifecycle.DeclarationView["TournamentRecord"](
     noun="tournament",
     results="tournaments report",
     columns=("tournament", "state", ">entrants", ">problems", ">runs ended", "title"),
@@ -53,7 +44,7 @@ VIEW: Final = DeclarationView["TournamentRecord"](
     milestone=lambda record: 100 * record.ended // max(record.planned, 1),
 )
 
-add_lifecycle_commands(app, VIEW, "mazes")
+lifecycle.add_lifecycle_commands(app, VIEW, "mazes")
 
 _OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "metric", "stopping", "target")
 
@@ -82,8 +73,8 @@ def create(
             " repeatable, the baseline first.",
         ),
     ] = None,
-    problem: Problems = None,
-    problem_set: ProblemSets = None,
+    problem: lifecycle.Problems = None,
+    problem_set: lifecycle.ProblemSets = None,
     mutator: Annotated[str | None, typer.Option(help="Common mutator of an additional group of entrants.")] = None,
     strategy: Annotated[
         str,
@@ -125,7 +116,7 @@ def create(
             )
         declaration = {
             "slug": slug,
-            "problems": problem_names(problem, problem_set),
+            "problems": lifecycle.problem_names(problem, problem_set),
             **_head_to_head(policy or [], method or [], mutator, strategy),
             "seeds": list(range(seeds)),
             **options,
@@ -138,7 +129,7 @@ def create(
     created = service.tournaments.create(declaration)
     output.exit_with_json(created)
     if created.ended or created.state is not DeclarationState.RUNNING:
-        output.print_line(f"{created.slug} exists already: {state_of(created)}")
+        output.print_line(f"{created.slug} exists already: {lifecycle.state_of(created)}")
         return
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
     engines = {each.engine: each.engine_command for each in created.declaration.entrants if each.engine}
@@ -171,7 +162,7 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
 
 
 @command(app, "show", "speciate tournaments show mazes", "speciate tournaments show mazes --json")
-def show(name: Name) -> None:
+def show(name: lifecycle.Name) -> None:
     """Show the declaration and the progress."""
     from speciate.tournaments.rendering.tables import entrant_text
 
@@ -182,7 +173,7 @@ def show(name: Name) -> None:
         ("tournament", tournament.slug),
         ("id", tournament.id),
         ("title", declared.title),
-        ("state", state_of(tournament)),
+        ("state", lifecycle.state_of(tournament)),
         ("runs", f"{tournament.ended:,} ended, {tournament.started:,} started, {tournament.planned:,} planned"),
         ("declaration", f"sha256 {tournament.digest}"),
         ("problems", f"{len(tournament.schedule.problems):,}"),
@@ -197,7 +188,7 @@ def show(name: Name) -> None:
 
 @command(app, "report", "speciate tournaments report mazes", "speciate tournaments report mazes --full --rows 400")
 def report(
-    name: Name,
+    name: lifecycle.Name,
     full: Annotated[bool, typer.Option("--full", help="Every table, with the tests behind it.")] = False,
     rows: Annotated[int, typer.Option("--rows", "-n", help="Maximum number of rows of a table.", min=1)] = 40,
 ) -> None:
@@ -220,7 +211,7 @@ def report(
     has_json=False,
 )
 def export(
-    name: Name,
+    name: lifecycle.Name,
     out: Annotated[Path | None, typer.Option("--out", help="File to write; its suffix selects the format.")] = None,
     kind: Annotated[
         str | None,
@@ -288,14 +279,14 @@ def verify(
 
 @command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-207")
 def extend(
-    name: Name,
+    name: lifecycle.Name,
     reason: Annotated[str, typer.Option(help="Reason, shown in the report.")],
-    problem: Problems = None,
-    problem_set: ProblemSets = None,
+    problem: lifecycle.Problems = None,
+    problem_set: lifecycle.ProblemSets = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed to add; repeatable.")] = None,
 ) -> None:
     """Add problems or seeds for all entrants. The report shows them as an amendment."""
-    problems = problem_names(problem, problem_set)
+    problems = lifecycle.problem_names(problem, problem_set)
     extended = client().tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
     VIEW.print_state(extended)
 

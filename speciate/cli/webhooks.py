@@ -76,16 +76,12 @@ def send_test(webhook: WebhookId) -> None:
     """
     service = client()
     sent = _first_attempt(service, service.webhooks.test(webhook))
-    if output.wants_json():
-        output.print_json(sent)
-    elif sent.state == DeliveryState.DELIVERED:
-        output.print_line(f"Delivered: status {sent.status}.")
-    elif sent.attempts:
-        output.print_line(f"Not delivered: {output.sanitize(sent.error or 'no response yet')}. Retrying for a day.")
-    else:
-        output.print_line("Not sent yet. Check that a control worker is running.")
-    if sent.state != DeliveryState.DELIVERED:
-        raise typer.Exit(ExitCode.FAILED)
+    if sent.state == DeliveryState.DELIVERED:
+        output.print_result(sent, f"Delivered: status {sent.status}.")
+        return
+    waits = f"Not delivered: {sent.error or 'no response yet'}. Retrying for a day."
+    output.print_result(sent, waits if sent.attempts else "Not sent yet. Check that a control worker is running.")
+    raise typer.Exit(ExitCode.FAILED)
 
 
 def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:

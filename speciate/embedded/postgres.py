@@ -61,10 +61,8 @@ class Postgres:
             return
         major = version_file.read_text(errors="replace").strip()
         if not major.isdecimal():  # a crash of the machine can empty a file, or fill it with zeros
-            raise EmbeddedServerError(
-                f"{version_file} is damaged. Restore {self.cluster} from a backup, or start on an empty directory with "
-                "--data-dir."
-            )
+            remedy = "Restore the database from a backup, or start on an empty directory with --data-dir."
+            raise EmbeddedServerError(f"{version_file} is damaged. {remedy}")
         if int(major) != self.binaries.major:
             raise EmbeddedServerError(
                 f"{self.cluster} was created by PostgreSQL {major}, but the programs found are PostgreSQL "

@@ -10,7 +10,7 @@ from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.rollout import ONLY_REASONING, REFUSED, Completion
 from speciate.domain.values import storable
 from speciate.policies.numbers import read_count, read_json, read_logprobs, read_token_ids, read_tokens
-from speciate.policies.streams import is_stream, joined_stream
+from speciate.policies.streams import is_stream, joined_parts, joined_stream
 from speciate.policies.usage import TokenCeilings, Usage, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.compact import between_answers, opening_of, stops_of, turns_of
@@ -285,7 +285,7 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
     finish = reported[:40] if isinstance(reported, str) else "unknown"
     message = choice.get("message")
     message = message if isinstance(message, dict) else {"content": choice.get("text")}
-    content = _joined(message.get("content"))
+    content = joined_parts(message.get("content"))
     text = content if isinstance(content, str) else ""
     if text.strip():
         return text, finish
@@ -296,18 +296,10 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
     if finish == "error" or finish.lower().startswith(_FILTERED):
         detail = f": {json.dumps(choice['error'])[:_MOST_ERROR]}" if choice.get("error") else ""
         return f"the completion ended with {finish!r}{detail}", REFUSED
-    thoughts = (_joined(message.get(name)) for name in ("reasoning_content", "reasoning", "thinking"))
+    thoughts = (joined_parts(message.get(name)) for name in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each.strip()), "")
     # Truncated while reasoning, it has no text either; the parser says so.
     return (thought, ONLY_REASONING) if thought and finish != "length" else (text, finish)
-
-
-def _joined(content: object) -> object:
-    """Return the texts of a content that is a list of parts, as of some models that reason."""
-    if not isinstance(content, list):
-        return content
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _tool_calls(calls: object) -> str:

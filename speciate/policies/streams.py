@@ -37,6 +37,14 @@ def joined_stream(body: bytes) -> dict[str, Any]:
     return whole
 
 
+def joined_parts(content: object) -> object:
+    """Return the texts of a content that is a list of parts, as of some models that reason."""
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 def _events(body: bytes) -> Iterator[str]:
     """Yield the data of each event. Comments and other fields are skipped."""
     lines: list[str] = []
@@ -93,10 +101,7 @@ class _Choice:
         return choice
 
     def _add_text(self, name: str, text: object) -> None:
-        if isinstance(text, list):  # parts, as of some models that reason
-            texts = [part.get("text") for part in text if isinstance(part, dict)]
-            text = "".join(each for each in texts if isinstance(each, str))
-        if isinstance(text, str):
+        if isinstance(text := joined_parts(text), str):
             self._texts.setdefault(name, []).append(text)
 
     def _add_call(self, position: int, call: object) -> None:

@@ -43,12 +43,9 @@ def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
             with local_client(settings, project=flags.get(PROJECT_FLAG), warm=False) as service:
                 run_id = str(service.runs.get(run_id).id)
         report = replay_run(stores, UUID(run_id), evaluator)
-    if output.wants_json():
-        output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})
-    elif report.identical:
-        output.print_line(f"Identical: {report.events:,} events.")
-    else:
-        output.print_line(f"Different: {report.describe()}")
+    said = f"Identical: {report.events:,} events." if report.identical else f"Different: {report.describe()}"
+    facts = {"identical": report.identical, "events": report.events, "difference": report.describe()}
+    output.print_result(facts, said)
     if not report.identical:
         raise typer.Exit(ExitCode.FAILED)
 
