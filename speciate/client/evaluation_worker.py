@@ -224,7 +224,7 @@ class EvaluationWorker:
             result = _failure(error.kind, "external" if reserved else reason, error.detail)
         except BaseException as error:  # noqa: BLE001 - of its candidate, too: Ctrl-C reaches the main thread only
             raised = error
-            result = _failure(FailureKind.CRASHED, "raised", f"{type(error).__name__}: {error}")
+            result = _failure(FailureKind.CRASHED, "raised", _said(error))
         return result | {"wall_s": time.monotonic() - started}, raised
 
     def _rewards(self, candidate: LeasedEvaluation) -> Rewards:
@@ -260,7 +260,14 @@ def located(error: BaseException) -> str:
     """Return type, message and place of an exception; the place is the innermost one outside of this package."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
     places = [f" ({each.filename}:{each.lineno})" for each in frames if "concurrent" not in each.filename]
-    return f"{type(error).__name__}: {error}{''.join(places[-1:])}"
+    return f"{_said(error)}{''.join(places[-1:])}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - of a program, which may define it
+        return type(error).__name__
 
 
 def retried(call: Callable[[], T], stopping: threading.Event, *, within_s: float = math.inf) -> T | None:

@@ -61,6 +61,15 @@ def test_a_seed_program_that_ends_the_process_is_an_error() -> None:
         problem_of(ScoreFunction(score), "import sys\nsys.exit(3)\n")
 
 
+def test_an_exception_without_a_text_fails_its_candidate() -> None:
+    raises = "class Odd(Exception):\n    def __str__(self): return self.text\ndef solve(): raise Odd\n"
+    function, service = ScoreFunction(score), Service(raises)
+    run: Any = SimpleNamespace(id=uuid4())
+    with function.serving(service, run, problem_of(function, SEED), SANDBOX):  # type: ignore[arg-type]
+        assert service.submitted.wait(60)
+    assert service.bodies[0]["failure"]["detail"] == "Odd"
+
+
 def test_a_candidate_has_a_wall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     function, service = ScoreFunction(score), Service("import time\nwhile True: time.sleep(0.01)\n")
     problem = problem_of(function, SEED)
