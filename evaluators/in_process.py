@@ -19,7 +19,7 @@ from evaluators.images.scoring import evaluate_in_image
 from evaluators.script import OTHER, ScriptOutput, read_notes, read_outcome
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
-from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
+from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import longest_answer
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
@@ -48,7 +48,6 @@ class _InProcessRun:
         limits = batch.problem.limits
         frame_bytes = longest_answer(ProcessRole.IN_PROCESS, limits)
         self._session = Session(starter.take(), frame_bytes=frame_bytes, log_bytes=limits.log_bytes, heard=_report_line)
-        self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:
         started = time.monotonic()
@@ -58,7 +57,7 @@ class _InProcessRun:
             score = self._score()
         finally:
             wall_s = time.monotonic() - started
-            usage = self._end()
+            usage = self._session.end()
         self._findings.log += "".join(self._session.logs().values())
         tier, memory_bytes = self._batch.sandbox.name, usage.memory_bytes
         evaluation = replace(score, tier=tier, wall_s=wall_s, cpu_s=usage.cpu_s, memory_bytes=memory_bytes)
@@ -108,13 +107,8 @@ class _InProcessRun:
 
     def _died(self, ended: SessionEndedError) -> Failure:
         late = self._batch.expired
-        failure = failure_of(ended, self._end(), self._batch.problem.limits)
+        failure = failure_of(ended, self._session.end(), self._batch.problem.limits)
         return BATCH_DEADLINE if late else failure
-
-    def _end(self) -> ResourceUsage:
-        if self._usage is None:
-            self._usage = self._session.end()
-        return self._usage
 
 
 def _report_line(printed: bytes) -> None:

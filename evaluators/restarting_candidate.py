@@ -1,5 +1,6 @@
 """The candidate of one scripted evaluation, in a process that restarts after it dies."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,8 +72,8 @@ class RestartingCandidate:
         self._built = None if built is None or isinstance(built, Failure) else {**built, **(files or {})}
         self._direct: _DirectCalls | None = None
         self._late: Failure | None = None  # of a call over the direct channel, which the script does not know yet
-        self._deaths = 0
-        self._asked = 0
+        self._deaths = self._asked = 0
+        self._lock = threading.Lock()  # calls of several threads wait for each other, and the end for calls
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.logs: dict[str, str] = {}
@@ -131,14 +132,15 @@ class RestartingCandidate:
         held_out: bool = False,
     ) -> CallResult:
         """Return the answer to one call; the rest of the wall limit applies beside its own time limit."""
-        direct, process = self.release_channel(candidate_s), self._process
-        self.knows_held_out |= held_out
-        if held_out and process is not None:
-            process.session.mute()
-        answer = self._call(name, args, timeout_s)
-        if direct is not None and process is not None and process is self._process and self._final is None:
-            self._begin_direct(process, candidate_s, direct.drain)
-        return answer
+        with self._lock:
+            direct, process = self.release_channel(candidate_s), self._process
+            self.knows_held_out |= held_out
+            if held_out and process is not None:
+                process.session.mute()
+            answer = self._call(name, args, timeout_s)
+            if direct is not None and process is not None and process is self._process and self._final is None:
+                self._begin_direct(process, candidate_s, direct.drain)
+            return answer
 
     def _call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
         index = self._asked
@@ -228,4 +230,6 @@ class RestartingCandidate:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        with self._lock:
+            self._final = _EXITED  # for a thread that calls later
+            self._end()

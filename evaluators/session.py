@@ -140,6 +140,7 @@ class Session:
         self._logs_beside: set[int] = set()
         self._gone = self._muted = False
         self._protocol_error: str | None = None
+        self._usage: ResourceUsage | None = None
 
     def post(self, message: Message) -> None:
         """Queue a message; the session sends it while the worker waits for answers."""
@@ -214,13 +215,14 @@ class Session:
         return {name: self._tails[fd].take() for name, fd in self._contained.logs.items()}
 
     def end(self) -> ResourceUsage:
-        """Stop the process, read the rest of its logs, close everything and return its resource usage."""
-        usage = self._contained.stop(grace_s=_DYING_S if self._gone else 0.0)
-        for fd in tuple(self._open_logs):
-            while fd in self._open_logs and self._drain(fd):
-                pass
-        self._contained.close()
-        return usage
+        """Stop the process, read its logs, close everything and return its usage; repeated calls return the same."""
+        if self._usage is None:
+            self._usage = self._contained.stop(grace_s=_DYING_S if self._gone else 0.0)
+            for fd in tuple(self._open_logs):
+                while fd in self._open_logs and self._drain(fd):
+                    pass
+            self._contained.close()
+        return self._usage
 
     def _pump(self, allowance: TimeLeft) -> None:
         """Transfer bytes once, waiting for data at most as long as the allowance lasts."""

@@ -113,11 +113,4 @@ class ZygotePool:
 
 
 _POOLS: weakref.WeakSet[ZygotePool] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for pool in _POOLS:
-        pool._forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=lambda: [*map(ZygotePool._forget, _POOLS)])

@@ -175,8 +175,8 @@ def _system_of(script: Path) -> str:
             f"{script}{place} {mistakes[0].message}.", remedy=f"Evaluators are written in Python. {_EXPECTED}"
         )
     tree = ast.parse(text)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    used = {_word(part) for call in calls for part in (call.func, *call.args)}
+    calls = [part for node in ast.walk(tree) if isinstance(node, ast.Call) for part in (node.func, *node.args)]
+    used = {getattr(part, "attr", getattr(part, "id", getattr(part, "value", None))) for part in calls}
     used |= {node.name for node in ast.walk(tree) if isinstance(node, ast.alias)}
     if not used.isdisjoint(("run_shinka_eval", "--results_dir")):
         return "shinka"
@@ -191,11 +191,6 @@ def _system_of(script: Path) -> str:
     arguments = functions["evaluate"].args
     required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     return "speciate" if required == 2 else "openevolve"  # a candidate and the context
-
-
-def _word(part: ast.expr) -> object:
-    """Return the name of what is called, or the value of an argument."""
-    return getattr(part, "attr", getattr(part, "id", getattr(part, "value", None)))
 
 
 @dataclass(frozen=True, slots=True)

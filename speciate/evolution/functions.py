@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -60,8 +60,7 @@ class LoadedCandidate:
     """A program in the sandbox, whose functions a scoring function calls."""
 
     def __init__(self, program: str, process: RestartingCandidate) -> None:
-        self.program, self._process = program, process
-        self._lock, self._process_id = threading.Lock(), os.getpid()
+        self.program, self._process, self._process_id = program, process, os.getpid()
 
     def call(self, name: str, *args: JsonValue, timeout_s: float | None = None) -> Any:
         """Call a function of the program with JSON values and return its answer, a JSON value.
@@ -71,23 +70,18 @@ class LoadedCandidate:
         Raises:
             CandidateFailedError: It raised, exceeded a limit or answered no JSON; uncaught, the candidate fails.
         """
-        with self._lock if self._process_id == os.getpid() else nullcontext():
-            if self._process_id != os.getpid():
-                raise RuntimeError("call() in another process, or after the evaluation: use threads, and wait for them")
-            try:
-                result = self._process.call(name, list(args), timeout_s)
-            except EvaluatorUnavailableError as error:
-                raise _SandboxLostError(error) from error
+        if self._process_id != os.getpid():
+            raise RuntimeError("call() in another process: call it in threads")
+        try:
+            result = self._process.call(name, list(args), timeout_s)
+        except EvaluatorUnavailableError as error:
+            raise _SandboxLostError(error) from error
         if (failure := result.failure) is not None:
             if failure.reason in SANDBOX_LOST:
                 raise _SandboxLostError(f"{failure.detail}. `speciate doctor` examines it.")
             detail = f"{name}(): {failure.detail or failure.reason}"
             raise CandidateFailedError(detail, kind=failure.kind, reason=failure.reason)
         return result.value
-
-    def close(self) -> None:
-        with self._lock:  # a call of a thread that nobody waits for reads from the process
-            self._process_id = 0
 
 
 class ScoreFunction:
@@ -203,11 +197,8 @@ class ScoreFunction:
         problem = problem.model_copy(update={"limits": limits})
         for _ in range(2):  # as the service repeats an evaluation that lost its sandbox
             try:
-                with (
-                    sandbox.sandbox().candidate(problem, program, seed) as process,
-                    closing(LoadedCandidate(program, process)) as candidate,
-                ):
-                    return self._read(self._function(candidate))
+                with sandbox.sandbox().candidate(problem, program, seed) as process:
+                    return self._read(self._function(LoadedCandidate(program, process)))
             except (EvaluatorUnavailableError, _SandboxLostError) as error:
                 lost = str(error)
         raise BrokenEvaluatorError(f"the sandbox does not work: {lost}")

@@ -69,8 +69,7 @@ class _Folder:
 
     def placed(self, name: str, text: str) -> str | None:
         """Add a text under a name and return that, or None if reading the file would give another text."""
-        plain = PLAIN_NAME.fullmatch(name.rpartition("/")[2]) and not text.startswith(("\ufeff", BINARY))
-        if name == FILE_NAME or not plain or "\r" in text or self.files.get(name, text) != text:
+        if text.startswith(BINARY) or not self._holds(name, text, "files"):
             return None
         self.files[name] = text
         return name
