@@ -45,7 +45,7 @@ class SearchState:
 
     best: Individual | None = None  # the best feasible program by the run's own ranking
     seed: Individual | None = None  # the first seed program
-    left: int | None = None  # evaluations left besides those in flight; None without a limit
+    left: int | None = None  # evaluations left besides those in flight and the answer's; None without a limit
     attempts: tuple[Attempt, ...] = ()  # the latest candidates, newest first
     causes: tuple[str, ...] = ()  # causes of recent failures (``frequent_causes``), most frequent first
     confirmed: Mapping[str, int] = field(default_factory=dict)  # the candidates that confirmed a target, by its name
@@ -66,7 +66,7 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int], par
     if state.best is None and state.attempts:
         lines.append("No program fulfils all constraints yet.")
     if state.left is not None:
-        lines.append(f"Evaluations left: {state.left}.")
+        lines.append(f"Evaluations left after this answer: {state.left}.")
     if problem.carry is not None and state.best is not None and (output := state.best.artifacts.get(OUTPUT)):
         # So that the form is known; a backtick would end the quotation.
         head = printable(" ".join(output.split())).replace("`", "")[:_HEAD_CHARS]

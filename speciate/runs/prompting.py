@@ -68,6 +68,7 @@ class Prompter:
         readers: Sequence[Policy] | None = None,
     ) -> None:
         """Read the latest failures and the advice in use."""
+        self._unreserved = readers is not None  # the evaluation of an answer, which a batch reserves
         if readers is None:
             readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
         self._context = context
@@ -121,14 +122,14 @@ class Prompter:
         """What the run has found so far; read once, so that a batch sees one state."""
         run_id, tried = self._context.run_id, self._failures.numbers[:_ATTEMPTS]
         standing, seed = self._population.standing, self._population.seed_number
-        best = standing.best
+        best, left = standing.best, standing.evaluations_left
         members = self._work.members(run_id, [*tried, *(number for number in (best, seed) if number is not None)])
         parents = self._work.members(run_id, [number for each in tried for number in members[each].parents[:1]])
         completions = self._work.completions(run_id, tried)
         return SearchState(
             best=None if best is None else members.get(best),
             seed=None if seed is None else members.get(seed),
-            left=standing.evaluations_left,
+            left=None if left is None else max(0, left - self._unreserved),
             attempts=tuple(
                 Attempt(
                     each,

@@ -320,6 +320,7 @@ def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_ad
     ask, other = answer.json()["items"]
     assert (ask["role"], [one["number"] for one in ask["parents"]]) == ("mutate", [1])
     assert ask["parents"][0]["program"] in ask["user"]
+    assert "Evaluations left after this answer: 18." in ask["user"]
     assert ask["parents"][0]["rewards"].keys() == {"x", "y"}
     assert ask["system"]
     assert ask["ask"] != other["ask"]

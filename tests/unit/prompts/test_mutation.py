@@ -254,7 +254,7 @@ def test_the_state_of_the_search(ask: Ask, problem: Callable[..., Problem]) -> N
     for user in (change, again, scratch):
         assert "sum_of_radii = 2.63598308" in user
         assert "sum_of_radii = 2, " in user or "Seed: program 1, sum_of_radii = 2." in user
-        assert "Evaluations left: 17." in user
+        assert "Evaluations left after this answer: 17." in user
         assert user.count("```python\nx = 3\n```") == 1
     assert "## The best program\n\n### Program 3\n" in change
     assert "### Program 7" in change
@@ -283,7 +283,7 @@ def test_own_templates_get_the_state_at_their_end(ask: Ask, problem: Callable[..
     own = problem(prompts={"change": "$problem\n\n$parent\n\n$request"})
     user = ask(of=own, state=SearchState(OTHER, PARENT, 5, (Attempt(OTHER, PARENT),), ("a cause",))).user
     after = user[user.index("Answer in the form given above.") :]
-    assert all(text in after for text in ("### Program 3", "Evaluations left: 5.", "#3 from #7", "a cause"))
+    assert all(text in after for text in ("### Program 3", "after this answer: 5.", "#3 from #7", "a cause"))
 
 
 @pytest.mark.parametrize(

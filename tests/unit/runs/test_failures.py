@@ -168,7 +168,7 @@ def test_later_prompts_show_the_best_program_the_budget_and_what_was_tried(strat
         best = max(values, key=lambda number: (values[number], -number))
         assert f"Best: program {best}" in user
         assert f"x = {values[best]:.6g}" in user
-        assert f"Evaluations left: {60 - spent - 1}." in user  # besides the one that this prompt asks for
+        assert f"Evaluations left after this answer: {60 - spent - 1}." in user
         repeats = [*values.values()].count(values[spent]) > 1
         if i and not repeats:
             parents = candidates[spent].proposal.parents
