@@ -214,7 +214,8 @@ def _objective_line(objective: Objective, *, secret: bool, by_range: bool) -> st
         case ObjectiveRole.OBJECTIVE:
             rule = objective.direction.value
             if by_range or not objective.estimated:
-                rule += f", {'range' if objective.estimated else 'typically'} {low} to {high}"
+                kind, note = ("scale", ", a guess: no bound") if objective.estimated else ("typically", "")
+                rule += f", {kind} {low} to {high}{note}"
         case ObjectiveRole.CONSTRAINT:
             bound = "at least" if objective.maximized else "at most"
             rule = f"constraint: {bound} {short_number(objective.limit)}"

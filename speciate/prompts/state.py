@@ -92,6 +92,8 @@ def goal_text(problem: Problem, best: Individual) -> str:
         return f"{objectives_text(problem, best)} ({problem.space.selected[0].comparative} is better)"
     if problem.weight_vector is not None:
         return "the weighted sum decides"
+    if any(o.estimated for o in problem.space.selected):  # a guessed end is none to aim at
+        return objectives_text(problem, best)
     weakest = problem.space.selected[int(problem.space.normalise([best.vector])[0].argmin())].name
     hidden = weakest in secret_objectives(problem)
     return f"{'the weakest objective' if hidden else weakest} is the furthest from the best end of its range"

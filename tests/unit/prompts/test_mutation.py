@@ -182,7 +182,9 @@ def test_a_request_to_beat_the_best_says_what_ranks(ask: Ask, problem: Callable[
         user = ask((best,), (), of=problem(**changes, weights=weights), state=SearchState(best)).user
         assert f": {rule}." in user.rpartition("## Request")[2]
     several = [{**each, "estimated": True} for each in objectives]
-    assert "\n- cost (minimize, range 0 to 1)\n" in ask((), (), of=problem(**changes | {"objectives": several})).user
+    user = ask((best,), (), of=problem(**changes | {"objectives": several}), state=SearchState(best)).user
+    assert "\n- cost (minimize, scale 0 to 1, a guess: no bound)\n" in user
+    assert ": gain = 1.25, cost = 0.25." in user.rpartition("## Request")[2]
 
 
 def test_attempts_tell_reasons_and_equal_outcomes_once(ask: Ask) -> None:
