@@ -153,7 +153,7 @@ def test_seed_programs_are_read_from_a_folder_and_from_runs(cli: Cli, service: F
         assert refused.code == ExitCode.INVALID
         assert str(command[1]) in refused.err
         folder.mkdir(exist_ok=True)
-    for name, text in (("b.py", "b = 1\n"), ("a.py", "a = 1\n"), (".hidden", "")):
+    for name, text in (("b.py", "b = 1\n"), ("a.py", "\ufeffa = 1\n"), (".hidden", "")):
         (folder / name).write_text(text)
     wrong = cli("run", "packing", "-p", "m", "-b", 5, "--seed-from", f"{RUN}:worst")
     assert "expected RUN, RUN:front, RUN:front=N" in wrong.err

@@ -140,7 +140,9 @@ def test_each_answer_of_a_scaffold_takes_a_request(
     (defined,) = PythonTask().problems(Split.TRAIN, 1)
     asked = build_prompt(defined, PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0))
     opening = opening_of(policy, asked)
-    texts = iter([("\n    return x\n", "stop"), ("\n    return 2 * x\nfor i in", "length"), ("\n    return 3", "stop")])
+    texts = iter(
+        [("\n    return x\n", "stop"), ("\n    return 2 * x\nfor i\ud83d", "length"), ("\n    return 3", "stop")]
+    )
 
     def answer(_: int) -> Reply:
         text, finish = next(texts)
@@ -156,7 +158,7 @@ def test_each_answer_of_a_scaffold_takes_a_request(
     assert len({body["seed"] for body in endpoint.seen}) == 3
     line = opening.removeprefix("```python\n")
     assert endpoint.seen[2]["messages"][-1]["content"] == (
-        f"{opening}\n    return x\n\n{line}\n    return 2 * x\nfor i in\n\n{line}"
+        f"{opening}\n    return x\n\n{line}\n    return 2 * x\nfor i\ufffd\n\n{line}"
     )
     assert (result.prompt_tokens, result.completions[0].tokens, result.completions[0].mean_logprob) == (27, 3, -1.0)
     assert result.tokens <= client.token_ceiling(sampled)
