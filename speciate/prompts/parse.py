@@ -38,6 +38,7 @@ from speciate.prompts.program_files import (
     files_or_none,
     keep_files_protected,
     syntax_failure,
+    unused_files,
     with_files,
 )
 from speciate.prompts.protected import Kept, keep_protected, protected_digest, python_change
@@ -145,7 +146,8 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
     name, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
     if count > 1 and texts[-1].strip() in program:
         last = "the last"
-    return f"{SEVERAL} {count} blocks that define {name}; {last} was used." if count > 1 else ""
+    left = "".join(f"The block {each} was not used: a program is one file." for each in unused_files(text, program)[:1])
+    return f"{SEVERAL} {count} blocks that define {name}; {last} was used." if count > 1 else left
 
 
 def _form(problem: Problem, policy: Policy) -> str:
@@ -223,7 +225,7 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         return diffs
     if problem.many_files:
         choose = partial(best_program, expected=expected) if problem.is_python else last_long
-        return file_sets(text, policy.answers_per_rollout, choose)
+        return file_sets(text, base or "", policy.answers_per_rollout, choose)
     if not problem.is_python:
         return _texts(text, policy.answers_per_rollout, problem.language)
     if not filled_blocks(text):  # a program may mention the marks of a call

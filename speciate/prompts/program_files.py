@@ -1,31 +1,38 @@
 """Merge the files of an answer with the files of its parent."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from speciate.domain.candidate import Failure
-from speciate.domain.files import FilesError, files_of, heading_in, sections_of, text_of_sections
+from speciate.domain.files import FilesError, files_of, heading, heading_in, sections_of, text_of_sections, title_in
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import Edit, apply_edit
 from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import by_section, filled_blocks, sections
 from speciate.prompts.protected import Kept, keep_protected
-from speciate.prompts.python_source import parse_python
+from speciate.prompts.python_source import defined_names, parse_python
 from speciate.prompts.rejection import Reason, rejected
 
 _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
-def file_sets(text: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
-    blocks = filled_blocks(_headings_inside(text))
+def file_sets(text: str, base: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
+    blocks = filled_blocks(_headings_inside(text, files_or_none(base)))
     if not blocks:
         parts = sections(text) if count > 1 else [text]
         return [part for part in parts if _has_heading(part)]
     if count == 1:
-        return [_joined([block.text for block in blocks], choose)]
+        return [_joined([block.text for block in blocks], base, choose)]
     groups = by_section(blocks)
-    return [*groups[0]] if len(groups) == 1 else [_joined(texts, choose) for texts in groups]
+    return [*groups[0]] if len(groups) == 1 else [_joined(texts, base, choose) for texts in groups]
+
+
+def unused_files(text: str, program: str) -> list[str]:
+    """Return the names of blocks with definitions that a program of one file leaves out."""
+    used, blocks = defined_names(program), [b.text.partition("\n") for b in filled_blocks(_headings_inside(text))]
+    named = [(name, defined_names(rest)) for head, _, rest in blocks if (name := heading_in(head))]
+    return [name for name, own in named if own and own.isdisjoint(used)]
 
 
 def files_or_none(text: str) -> dict[str, str]:
@@ -107,11 +114,15 @@ def syntax_failure(program: str) -> Failure | None:
     return None
 
 
-def _headings_inside(text: str) -> str:
-    """Move headings directly above a fence into it: models often put them there."""
+def _headings_inside(text: str, names: Container[str] | None = None) -> str:
+    """Move headings directly above a fence into it: models often put them there, or write only the name.
+
+    A name alone is a heading if it is one of the ``names``, or all are, and may also be the block's first comment.
+    """
     lines: list[str] = []
     fence: str | None = None
-    for line in text.split("\n"):
+    source = text.split("\n")
+    for i, line in enumerate(source):
         opening = _FENCE.match(line)
         moved: list[str] = []
         if fence is not None:
@@ -119,17 +130,24 @@ def _headings_inside(text: str) -> str:
         elif opening is not None:
             fence = opening[1]
             above = next((i for i in reversed(range(len(lines))) if lines[i].strip()), None)
+            first = next(filter(str.strip, source[i + 1 : i + 3]), "")
             if above is not None and heading_in(lines[above]) is not None:
                 moved = [lines[above]]
                 del lines[above:]
+            elif heading_in(first) is None:
+                titles = map(title_in, ["" if above is None else lines[above], first])
+                moved = [heading(name) for name in titles if name and (names is None or name in names)][:1]
         lines += [line, *moved]
     return "\n".join(lines)
 
 
-def _joined(texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str | Failure:
+def _joined(texts: Sequence[str], base: str, choose: Callable[[Sequence[str]], str]) -> str | Failure:
     headed = [text for text in texts if _has_heading(text)]
     if not headed:
         return choose(texts)
+    if lost := [text for text in texts if text not in headed and defined_names(text) and text.strip() not in base]:
+        wrong = f"{len(lost)} block{'s' * (len(lost) > 1)} without a heading: put {heading('NAME')} above each"
+        return rejected(Reason.FILES_MALFORMED, wrong)
     try:
         files = {name: section for text in headed for name, section in sections_of(text).items()}
     except FilesError as error:

@@ -72,6 +72,9 @@ def reason(answers: list[Answer]) -> str:
         f"```python\n# === file: geometry.py ===\n{NEW}```",
         f"# === file: geometry.py ===\n\n```python\n{NEW}```\n",
         f"# === file: geometry.py ===\n{NEW}",
+        f"**geometry.py**\n```python\n{NEW}```",
+        f"### 1. `geometry.py`: (new)\n\n```python\n{NEW}```",
+        f"**geometry.py**\n```python\n# === file: geometry.py ===\n{NEW}```",
         "```\n# === file: geometry.py ===\nx = 1\n```\nBetter:\n```\n# === file: geometry.py ===\n" + NEW + "```\n",
         f"```sh\nls\n```\n# === file: geometry.py ===\n```\n{NEW}```\n",
         json.dumps({"files": {"geometry.py": NEW}}),
@@ -91,8 +94,14 @@ def test_a_file_may_be_added_and_several_blocks_are_one_answer(read: Read) -> No
 
 
 def test_text_without_a_heading_is_the_main_file(read: Read) -> None:
-    (answer,) = read("```python\ndef solve(x):\n    return 7\n```")
+    main = "```python\ndef solve(x):\n    return 7\n```\n"
+    (answer,) = read(main)
     assert files(answer) == SEED | {"candidate.py": "def solve(x):\n    return 7\n"}
+    (answer,) = read(f"```python\n# geometry.py\n{NEW}```\n")  # unless its first comment names another
+    assert files(answer) == SEED | {"geometry.py": f"# geometry.py\n{NEW}"}
+    (answer,) = read(f"{main}```python\n# === file: geometry.py ===\n{NEW}```\n")  # or beside others
+    assert answer.failure is not None
+    assert answer.failure.detail == "1 block without a heading: put # === file: NAME === above each"
 
 
 def test_the_main_file_is_chosen_among_blocks_and_files_may_quote_edits(read: Read) -> None:

@@ -462,6 +462,8 @@ def test_two_blocks_that_define_the_same_are_told(read: Read) -> None:
     old = "Before:\n```python\ndef inner():\n    return 1\n```\n"
     assert read(old + second, parent=SEED)[0].note == ""
     assert words_of(first + second, last=True) == "Idea 4"
+    helper = "**norms.py**\n```python\ndef norm(x):\n    return x\n```\n"
+    assert read(helper + second, parent=SEED)[0].note == "The block norms.py was not used: a program is one file."
 
 
 def test_a_lead_in_is_no_idea() -> None:
