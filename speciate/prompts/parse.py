@@ -78,7 +78,7 @@ _REASONING_REMEDY: Final = (
     " --reasoning-parser), or have the model think less."
 )
 _NO_TEXT_REMEDY: Final = "Check the model and its chat template, or raise its limit of tokens."
-_UNDONE: Final = "Changes outside of the EVOLVE-BLOCKs were undone, and new imports and helpers moved into them:"
+_UNDONE: Final = "Changes outside of the EVOLVE-BLOCKs do not stay there:"
 SEVERAL: Final = "Your answer held"
 """Begin of the note on several blocks that define the same."""
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"

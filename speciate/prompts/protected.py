@@ -72,7 +72,7 @@ def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failu
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
     if alone and not equal and restored == base:
         return rejected(Reason.PROTECTED_REGION_CHANGED, f"outside of the EVOLVE-BLOCKs: {difference or _MOVED}")
-    return Kept(restored, "" if equal else difference)
+    return Kept(restored, "" if equal else _difference(base, blocks, child, restored))
 
 
 def protected_digest(text: str) -> str:
@@ -272,23 +272,27 @@ def _text(lines: Sequence[str]) -> str:
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def _difference(base: str, blocks: Sequence[Block], child: str) -> str:
-    """Return the code outside of the regions that a child changes; empty if it only omits or changes comments."""
+def _difference(base: str, blocks: Sequence[Block], child: str, restored: str = "") -> str:
+    """Return the code outside of the regions that a child changes; empty if it only omits or changes comments.
+
+    With the ``restored`` text that is what moved into its regions and what was undone.
+    """
     comment, own = lines_of(base)[blocks[0].start - 1].partition("EVOLVE-BLOCK")[0].strip(), blocks_or_none(child)
-    have, old = ({line.strip() for line in text.splitlines()} for text in (child, base))
-    outside, added = (
-        [line for piece in pieces for line in map(str.strip, piece.splitlines()) if line]
-        for pieces in (outside_of(base, blocks), outside_of(child, own) if own else [])
-    )
-    texts, parts = _documentation(base) | _documentation(child), list[str]()
-    for what, lines in (
-        ("missing or changed", [line for line in outside if line not in have]),
-        ("added", [line for line in added if line not in old]),
-    ):
-        code = [line for line in lines if line not in texts and not (comment and line.startswith(comment))]
-        parts += [f"{what}: {' ⏎ '.join(code[:_NAMED_LINES])}"] if code else []
-        texts |= {""} if lines else set()
-    return "; ".join(parts) or ("" if "" in texts else _MOVED)
+    moved = _lines([restored], [base, *contents_of(child, own)]) if own else []
+    added = _lines(outside_of(child, own), [base, restored]) if own else []
+    differing = _lines(outside_of(base, blocks), [child]), added
+    texts = _documentation(base) | _documentation(child)
+    begins = tuple(filter(None, [comment, *(["import ", "from "] if moved else [])]))
+    missing, changed = ([t for t in each if t not in texts and not t.startswith(begins)] for each in differing)
+    named = {"moved into the block": moved, "undone": changed or missing}
+    named = named if restored else {"missing or changed": missing, "added": changed}
+    parts = [f"{what}: {' ⏎ '.join(code[:_NAMED_LINES])}" for what, code in named.items() if code]
+    return "; ".join(parts) or ("" if any(differing) else _MOVED)
+
+
+def _lines(texts: Sequence[str], without: Sequence[str]) -> list[str]:
+    known = {line.strip() for text in without for line in text.splitlines()} | {""}
+    return [line for text in texts for line in map(str.strip, text.splitlines()) if line not in known]
 
 
 def _documentation(text: str) -> set[str]:

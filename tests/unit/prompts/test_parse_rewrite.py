@@ -10,6 +10,7 @@ from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.evolve_blocks import find_blocks, outside_of
 from speciate.prompts.parse import Answer, parse_completion, program_failure
 from speciate.prompts.rejection import Reason
 from speciate.prompts.state import words_of
@@ -252,7 +253,7 @@ def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text
     else:
         assert (answer.program, answer.failure) == (SEED.replace("def inner():\n    return 1\n", inside), None)
         no_code_undone = text == _unmarked(_HELPED) or text.endswith(CHILD)
-        assert no_code_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs were undone")
+        assert no_code_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs do not stay there: ")
 
 
 _TWO = """\
@@ -447,11 +448,13 @@ def test_the_code_that_was_undone_is_named_and_no_comment(read: Read) -> None:
     seed = head + SEED.replace("import math\n", "")
     for text, note in (
         (seed.replace(head, "import math\nHALF = 0.5\n"), ""),
-        (seed.replace(head, "import math\nHALF = 0.75\n"), "missing or changed: HALF = 0.5; added: HALF = 0.75"),
+        (seed.replace(head, "import math\nHALF = 0.75\n"), "undone: HALF = 0.75"),
+        (seed.replace(head, "import math, os\n"), "moved into the block: import os; undone: HALF = 0.5"),
     ):
-        (answer,) = read(f"```python\n{text.replace('return 1', 'return 2')}```", parent=seed)
-        assert answer.program == seed.replace("return 1", "return 2")
-        assert answer.note.partition("moved into them: ")[2] == note
+        own = text.replace("return 1", "return os.stat" if "os" in note else "return 2")
+        (answer,) = read(f"```python\n{own}```", parent=seed)
+        assert outside_of(answer.program, find_blocks(answer.program)) == outside_of(seed, find_blocks(seed))
+        assert answer.note.partition("do not stay there: ")[2] == note
 
 
 def test_two_blocks_that_define_the_same_are_told(read: Read) -> None:
