@@ -11,7 +11,7 @@ from speciate.compat.naming import LANGUAGES, Packages
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.domain.target import Target
+from speciate.domain.target import BETTER, Target
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.writing import objective_json, toml_text
 
@@ -19,8 +19,6 @@ MEAN: Final = "mean_of_metrics"
 """Metric with which the script for OpenEvolve reports the mean of the others."""
 
 _CONTAINED: Final = Path(__file__).parent / "contained"
-BETTER: Final = "better_than_initial"
-"""Name of the target of a problem whose user names none."""
 PROBE: Final = Objective(name="speciate_probe")
 """The only objective of a trial, which finds the names of the metrics."""
 

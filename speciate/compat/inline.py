@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from speciate.compat import Choice, read_directory
 from speciate.compat.conversion import Converted, adjusted, convert
-from speciate.compat.draft import BETTER, PROBE, Draft, DraftRewards, Objectives
+from speciate.compat.draft import PROBE, Draft, DraftRewards, Objectives
 from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
 from speciate.compat.measuring import Score
 from speciate.compat.naming import LANGUAGES, named_after
@@ -20,6 +20,7 @@ from speciate.compat.settings import CONFIG
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.suggestions import did_you_mean
+from speciate.domain.target import BETTER
 from speciate.problems.definition import python_field_errors
 from speciate.problems.loader import FILE_NAME, known_problems, load_problem
 from speciate.problems.lockfile import UnreadableError

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
 from speciate.domain.values import Identifier, Value
 
+BETTER: Final = "better_than_initial"
+"""Name of the target of a problem whose user names none."""
 TargetSet = int
 """A set of a problem's targets as a bit mask: bit i stands for the target at position i."""
 

@@ -25,7 +25,7 @@ from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import RewardSpace
-from speciate.domain.target import TargetSet
+from speciate.domain.target import BETTER, TargetSet
 from speciate.search.archive import best_per_cell
 from speciate.search.cells import is_clocked, trade_offs
 from speciate.search.strategy import EliteTable, Placement, PopulationView, Selection, Strategy
@@ -311,4 +311,6 @@ def _of(known: Estimate) -> dict[str, Any]:
 def _bound(problem: Problem, member: Individual, known: Estimate) -> Individual:
     bound = bounded(problem, known.mean, known.error)
     met = problem.targets_met(bound, stopped_at=member.stopped_at) & ~member.refuted
+    if member.role is PolicyRole.SEED:  # by chance better than itself
+        met &= ~sum(1 << i for i, target in enumerate(problem.targets) if target.name == BETTER)
     return replace(member, rewards=bound, targets=met, **_of(known))

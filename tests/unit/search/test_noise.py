@@ -9,6 +9,7 @@ import pytest
 
 from speciate.domain.candidate import Individual
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
@@ -192,3 +193,13 @@ def test_a_program_that_only_some_trials_stopped_can_meet_targets(later: tuple[f
     revision = revise(problem, strategy, lambda *_: ListView(problem), 1, [], {1: member}, trials, [1], [])
     (known,) = revision.individuals
     assert {each.name for i, each in enumerate(problem.targets) if known.targets >> i & 1} == met
+
+
+def test_a_seed_program_is_by_no_chance_better_than_itself() -> None:
+    rules = (Target(name="better_than_initial", rule="r0 >= 0.4", unlock=True), Target(name="t", rule="r0 >= 0.4"))
+    problem = noisy_problem(1).model_copy(update={"targets": rules})
+    trials = [Trial(number, k, (0.5 + k / 100,)) for number in (1, 2) for k in range(3)]
+    members = {1: Individual(1, "x = 1\n", (0.5,), role=PolicyRole.SEED), 2: Individual(2, "x = 2\n", (0.5,))}
+    strategy = build_strategy("adaptive_evolution", {})
+    revision = revise(problem, strategy, lambda *_: ListView(problem), 1, [], members, trials, [1, 2], [])
+    assert [each.targets for each in revision.individuals] == [0b10, 0b11]
