@@ -72,19 +72,20 @@ def build_prompt(
         request = wordings[int(rng.integers(len(wordings)))]
         parent = parents[0] if parents else None
         return clipped(compact_prompt(problem, parent, policy, request, state.causes), policy.prompt_tokens)
+    beside = writer.beside(parents[1:], inspirations)
     content = _PromptParts(
         problem=problem_text(problem, state.confirmed),
         # A measured time would differ when the run is replayed; what proposers outside receive is not.
         parent=individual_text(problem, parents[0], timed=policy.is_external) if parents else "",
         best=tuple(individual_text(problem, each, timed=policy.is_external) for each in writer.best),
-        others=tuple(individual_text(problem, each, aims=False) for each in writer.beside(parents[1:], inspirations)),
+        others=tuple(individual_text(problem, each, aims=False) for each in beside),
         attempts=attempt_lines(problem, state.attempts, state.best),
         feedback=artifact_texts(problem, parents[0]) if parents else (),
         # The request for a repair names its failure.
         causes=() if writer.wordings is TemplateName.REPAIR_REQUESTS else state.causes,
     )
     content = _fitting(writer, content, policy.prompt_tokens)
-    wordings = writer.requests(others=bool(content.others or content.best))
+    wordings = writer.requests(others=bool(content.best) or writer.is_outdone_by(beside[: len(content.others)]))
     request = wordings[int(rng.integers(len(wordings)))]
     if content.others:
         order = rng.permutation(len(content.others))
@@ -138,10 +139,16 @@ class _Writer:
         others = [each for each in (*parents, *inspirations) if each.number not in shown]
         return others[: max(len(parents), len(parents) + len(inspirations) - len(shown))]
 
+    def is_outdone_by(self, others: Sequence[Individual]) -> bool:
+        """Return True if some program is better in a reward than the one to change."""
+        old, gains = self.parent and self.parent.rewards, self.problem.space.gains
+        return any(not old or (each.rewards and gains(each.rewards, old)) for each in others)
+
     def requests(self, *, others: bool, form: str = "") -> list[str]:
         """Return the possible requests: the problem's own, or the default ones; models may be trained with those."""
         word = noun_of(self.problem)
         values = {"candidate": word, "others": f"{word}s" if others else ""}
+        values["rewards"] = "rewards" if len(self.problem.space.selected) > 1 else ""
         if self.parent is not None and self.parent.failure is not None:
             cause = cause_of(self.parent.failure, self.problem, self.parent.program)
             kind = self.parent.failure.kind

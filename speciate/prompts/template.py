@@ -78,7 +78,7 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
     lacking = [placeholder for placeholder in REQUIRED.get(name, ()) if placeholder not in present]
     field_errors += [FieldError(f"${placeholder} is missing", where, line=1) for placeholder in lacking]
     if name not in REQUIRED and not requests(text, {"candidate": "program", "failure": "error"}):
-        missing = "has no request without $others and $target: expected at least one, one per line"
+        missing = "has no request without $others, $rewards and $target: expected at least one, one per line"
         field_errors.append(FieldError(missing, where, line=1))
     return field_errors
 

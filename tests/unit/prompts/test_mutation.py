@@ -171,6 +171,13 @@ def test_a_request_fits_the_program(ask: Ask) -> None:
         assert "sum_of_radii = 2.70001 (higher is better)." in request
 
 
+def test_requests_combine_only_with_better_programs_and_weigh_only_several_rewards(ask: Ask) -> None:
+    for parent, other, combined in ((PARENT, OTHER, True), (OTHER, PARENT, False)):
+        requests = {ask((parent,), (other,), seed=seed).user.rpartition("## Request")[2] for seed in range(40)}
+        assert any("Combine the strengths" in request for request in requests) == combined
+        assert not any("weakest" in request for request in requests)
+
+
 def test_a_request_to_beat_the_best_says_what_ranks(ask: Ask, problem: Callable[..., Problem]) -> None:
     objectives = [{"name": "gain", "range": [0, 2]}, {"name": "cost", "direction": "minimize", "range": [0, 1]}]
     changes = {"objectives": objectives, "targets": [{"name": "t", "rule": "gain >= 1", "unlock": True}]}
