@@ -56,7 +56,7 @@ Wait = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the
 
 def build_server(url: str | None = None, project: str | None = None) -> MCPServer:
     tools = _Tools(url, project)
-    server = MCPServer(
+    server = _Server(
         "speciate", title="Speciate", version=__version__, instructions=INSTRUCTIONS.strip(), log_level="WARNING"
     )
     _add(
@@ -65,6 +65,15 @@ def build_server(url: str | None = None, project: str | None = None) -> MCPServe
     )  # fmt: skip
     _add(server, _ADDS, tools.start_run, tools.ask, tools.propose, tools.hint)
     return server
+
+
+class _Server(MCPServer):
+    async def call_tool(self, name: str, arguments: Json, context: Any = None) -> Any:
+        """Call a tool; refuse arguments that it does not have, since the library drops them."""
+        known = {tool.name: tool.input_schema.get("properties", {}) for tool in await self.list_tools()}
+        if unknown := [each for each in arguments if each not in known.get(name, arguments)]:
+            raise ToolError(f"{name} has no argument {unknown[0]!r}: expected {', '.join(known[name]) or 'none'}.")
+        return await super().call_tool(name, arguments, context)
 
 
 def _add(server: MCPServer, hints: ToolAnnotations, *tools: Callable[..., Awaitable[Json]]) -> None:

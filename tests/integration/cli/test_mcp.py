@@ -131,6 +131,8 @@ def test_tools_say_when_the_service_is_away() -> None:
             assert all(tool.description and tool.annotations for tool in tools.values())
             assert tools["result"].annotations.read_only_hint
             assert not tools["propose"].annotations.read_only_hint
+            wrong = await client.call_tool("start_run", {"problem": NAME, "budget": 12})
+            assert "start_run has no argument 'budget': expected problem, evaluations, " in wrong.content[0].text
             answer = await client.call_tool("list_problems", {})
             assert answer.is_error
             return str(answer.content[0].text)
