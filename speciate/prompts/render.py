@@ -247,6 +247,8 @@ def _setting(problem: Problem) -> str:
 
 
 def _limits_text(problem: Problem) -> str:
+    if noun_of(problem) == "text":  # it is read, and nothing in it runs
+        return f"A text has up to {MAX_PROGRAM_BYTES >> 10} KiB."
     limits = problem.limits
     cpu_s = min(limits.cpu_s, limits.cores * limits.wall_s)
     clock = " (`time.process_time()`)" if problem.is_python else " for each call"
@@ -264,15 +266,14 @@ def _limits_text(problem: Problem) -> str:
     if not problem.attested and problem.image is None:
         shared = problem.kind is ProblemKind.IN_PROCESS
         parts.append(f"up to {limits.processes} processes" if shared else "one process")
-    return f"Each evaluation has {'; '.join(parts)}; {noun_of(problem)}s up to {MAX_PROGRAM_BYTES >> 10} KiB."
+    return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
 
 
 def _confirmations(problem: Problem) -> str:
     if not problem.confirmations:
         return ""
     again = "a second evaluation" if problem.confirmations == 1 else f"all {problem.confirmations} repeated evaluations"
-    advice = ": fix your seeds, and leave time to spare"
-    steady = "" if problem.kind is ProblemKind.DATA else advice
+    steady = ": fix your seeds, and leave time to spare" if noun_of(problem) == "program" else ""
     return f"A target counts only if {again} with another seed confirm{'s' * (problem.confirmations == 1)} it{steady}."
 
 

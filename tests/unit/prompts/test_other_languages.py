@@ -81,8 +81,8 @@ def test_a_text_that_the_evaluator_reads_is_no_program(problem, name, file):
     assert values["candidates"] == "texts"
     assert "write the complete text in exactly one code fence, longer than any fence inside it:" in values["form"]
     prompt = problem_text(read)
-    assert f"The evaluator reads the text, stored as {file}. " in prompt
-    assert "rogram" not in values["form"] + prompt
+    assert f"The evaluator reads the text, stored as {file}. A text has up to 1024 KiB." in prompt
+    assert not any(word in values["form"] + prompt for word in ("rogram", "seeds", "process"))
 
 
 def test_the_last_fenced_block_is_the_program(problem):
