@@ -49,6 +49,11 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
                 return SUPERVISOR_KILLED  # the script may have reported it as the candidate's failure
             if candidate.knows_held_out and isinstance(measured, Failure) and measured.reason != RAISED:
                 return redacted(measured, _HELD_OUT)  # the script leaves out the text of what it raised
+            if isinstance(measured, Failure) and measured.reason == RAISED and findings.failed_call:
+                raised = measured.detail.rstrip().rpartition("\n")[2].partition(":")[0]
+                name, cause = findings.failed_call.partition(":")[0], findings.failed_call.rstrip()
+                said = f"{measured.detail}{cause}\nThe evaluator raised {raised} after the call {name} failed."
+                return replace(measured, detail=sanitize(said))
             return measured
 
         score = run_cascade(batch.problem, measure, program)

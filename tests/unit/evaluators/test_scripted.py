@@ -8,6 +8,7 @@ from evaluators.script import read_outcome
 from evaluators.tiers.supervisor import Supervisor
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.ports.work import CarriedOutput
+from speciate.prompts.failures import cause_of
 from speciate.runs.evaluation import with_output
 from speciate.runs.silent_failure import silent_failure
 
@@ -159,6 +160,15 @@ def test_a_failing_call_that_the_script_hides_is_kept_if_nothing_scores(sandbox,
     assert found is not None
     assert "Add the package of fancygraphs" in found.remedy
     assert "failed call" not in one(sandbox, problem, "def solve(): return 1\n").artifacts
+
+
+def test_an_evaluator_that_raises_after_a_failed_call_names_the_exception_of_the_program(sandbox, scripted):
+    problem = scripted("a, b = candidate.call('solve', 1).value\nreturn {'score': a}")
+    program = "def solve(x):\n    raise ValueError('odd')\n"
+    failure = one(sandbox, problem, program).failure
+    cause = cause_of(failure, problem, program)
+    assert (failure.reason, cause.where) == ("evaluator_raised", "line 2")
+    assert cause.message == "ValueError: odd\nThe evaluator raised TypeError after the call solve failed."
 
 
 def test_what_the_candidate_prints_is_kept(sandbox, scripted):
