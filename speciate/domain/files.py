@@ -25,9 +25,6 @@ MAX_FILES: Final = 64
 _MAX_NAME: Final = 200
 
 _HEADING: Final = re.compile(r"# === file: (.*) ===[ \t]*")
-_TITLE: Final = re.compile(
-    r"(?:[#*/` \t:-]|\d[.)]|[Ff]ile(?:name)?\b){0,12}([\w./-]{1,200}\.\w+)[*:` \t]*+(?:\([^()]*+\))?"
-)
 _TO_ESCAPE: Final = re.compile(r"(?m)^# (\\*=== file: )")
 _ESCAPED: Final = re.compile(r"(?m)^# \\(\\*=== file: )")
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -51,12 +48,6 @@ def heading_in(line: str) -> str | None:
     """Return the name in a heading line, unchecked, or None for any other line."""
     match = _HEADING.fullmatch(line)
     return match[1].strip() if match else None
-
-
-def title_in(line: str) -> str | None:
-    """Return the name in a line such as ``**x.py**`` or ``# x.py``, with which models name a block, or None."""
-    match = _TITLE.fullmatch(line)
-    return match[1] if match else None
 
 
 def sections_of(text: str) -> dict[str, str]:

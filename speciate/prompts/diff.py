@@ -35,7 +35,7 @@ _REPLACE: Final = re.compile(r"\s*>{5,9}\s*REPLACE\b.*$")
 MARK: Final = re.compile(r"(?m)^[ \t]*+<{5,9}\s*SEARCH\b")
 """The first line of a SEARCH/REPLACE block."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*+(?:```|~~~)[\w+#.-]*+[ \t]*+$")
-_UNIFIED: Final = re.compile(r"(?m)^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^--- \S.*\n\+\+\+ \S")
+UNIFIED: Final = re.compile(r"(?m)^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^--- \S.*\n\+\+\+ \S")
 _ELIDED: Final = re.compile(r"[ \t]*+(?:(?:#|//|/\*|--)[ \t]*+)?(?:\.\.\.|…).*")
 _MAX_EDITS: Final = 256
 _MAX_PLACES: Final = 32
@@ -72,10 +72,6 @@ def tolerating_fences(apply: Apply) -> Apply:
         return whole if isinstance(whole, str) else apply(text, plain, number)
 
     return applied
-
-
-def is_unified_diff(text: str) -> bool:
-    return _UNIFIED.search(text) is not None
 
 
 def _unfenced(lines: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, place_in
 from speciate.prompts.python_source import defined_names
+from speciate.prompts.rejection import Reason
 from speciate.prompts.text import bounded, fenced, printable
 
 SHOWN: Final = 4
@@ -31,8 +32,6 @@ _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LIBRARY: Final = re.compile(r"^<|/lib(?:64)?/python|-packages/")
 _RAISED: Final = frozenset({"raised", f"{EVALUATOR_PREFIX}raised"})
 """Reasons that tell less than the exception."""
-_REFUSED: Final = "refused"
-"""Reason of an answer that the endpoint refused to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def note_text(text: str, problem: Problem, program: str) -> str:
 
 def is_of_program(failure: Failure) -> bool:
     """Return True if another program could avoid the failure: no worker was lost and no endpoint refused to answer."""
-    return failure.reason not in NOT_THE_PROGRAMS_FAULT and failure.reason != _REFUSED
+    return failure.reason not in NOT_THE_PROGRAMS_FAULT and failure.reason != Reason.REFUSED
 
 
 def frequent_causes(

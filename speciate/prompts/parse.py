@@ -18,7 +18,7 @@ from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
-from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
+from speciate.prompts.diff import MARK, UNIFIED, apply_edit, apply_edits, read_edits, tolerating_fences
 from speciate.prompts.envelopes import ANSWER, calls_tool, delimited_texts, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, filled_blocks, sections
@@ -120,8 +120,7 @@ def parse_completion(
     body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n").lstrip("\ufeff"))
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
-    raw = _raw_answers(body, base, problem, policy)
-    raw = raw or [_nothing_read(body, problem, policy)]
+    raw = _raw_answers(body, base, problem, policy) or [_nothing_read(body, problem, policy)]
     answers = [read_program(one, base, problem) for one in raw[:limit]]
     if limit == 1 and (note := _second_definition(body, base, problem, answers[0].program)):
         answers = [replace(answers[0], note=" ".join(filter(None, (note, answers[0].note))))]
@@ -141,11 +140,9 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
         count = 0 if noun_of(problem) != "text" or delimited_texts(text) else len(filled_blocks(text))
         return f"Of {count} blocks one was used: put a longer fence around a text with fences." if count > 1 else ""
     texts = [block.text for block in filled_blocks(text) if block.text.strip() not in (base or "")]
-    names, last = _wanted(base, problem).names, "one"
+    names, last = _wanted(base, problem).names, "the last" if texts and texts[-1].strip() in program else "one"
     counts = Counter(name for each in texts for name in sorted(names & defined_names(each)))
     name, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
-    if count > 1 and texts[-1].strip() in program:
-        last = "the last"
     left = "".join(f"The block {each} was not used: a program is one file." for each in unused_files(text, program)[:1])
     return f"{SEVERAL} {count} blocks that define {name}; {last} was used." if count > 1 else left
 
@@ -161,7 +158,7 @@ def _nothing_read(text: str, problem: Problem, policy: Policy) -> Failure:
     if (tool := calls_tool(text)) is not None:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
-    if problem.kind is not ProblemKind.DATA and is_unified_diff(text):
+    if problem.kind is not ProblemKind.DATA and UNIFIED.search(text):
         return rejected(Reason.DIFF_MALFORMED, f"a unified diff cannot be applied: {_form(problem, policy)}")
     if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
         return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
@@ -308,13 +305,9 @@ def _texts(text: str, count: int, language: Language | None) -> list[str | Failu
             tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
         if not tagged and (opened := ANSWER.search(text)) is not None:
             tagged = [text[opened.end() :]]  # without an end
-    if tagged and count == 1:
-        return [last_long(tagged) if language else tagged[-1]]
     if tagged:
-        return [*tagged]
-    if count > 1:
-        return [*sections(text)]
-    return [text] if text.strip() else []
+        return [*tagged] if count > 1 else [last_long(tagged) if language else tagged[-1]]
+    return [part for part in (sections(text) if count > 1 else [text]) if part.strip()]
 
 
 def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
@@ -340,7 +333,7 @@ def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failu
 
 
 def _may_be_python(block: Fenced, expected: Wanted) -> bool:
-    if block.info in _FOREIGN or is_unified_diff(block.text):
+    if block.info in _FOREIGN or UNIFIED.search(block.text):
         return not expected.names.isdisjoint(names_of(block.text).bound)
     return True
 

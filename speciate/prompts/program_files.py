@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from speciate.domain.candidate import Failure
-from speciate.domain.files import FilesError, files_of, heading, heading_in, sections_of, text_of_sections, title_in
+from speciate.domain.files import FilesError, files_of, heading, heading_in, sections_of, text_of_sections
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import Edit, apply_edit
 from speciate.prompts.evolve_blocks import blocks_or_none
@@ -15,6 +15,8 @@ from speciate.prompts.python_source import defined_names, parse_python
 from speciate.prompts.rejection import Reason, rejected
 
 _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
+_TITLE: Final = re.compile(r"(?:\W|\d[.)]|[Ff]ile(?:name)?\b){0,12}(\w[\w./-]{0,200}\.\w+)\W*(?:\(.*)?")
+"""Name of a file as models write it above a block, such as ``**x.py**``, or in its first comment."""
 
 
 def file_sets(text: str, base: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
@@ -31,8 +33,8 @@ def file_sets(text: str, base: str, count: int, choose: Callable[[Sequence[str]]
 def unused_files(text: str, program: str) -> list[str]:
     """Return the names of blocks with definitions that a program of one file leaves out."""
     used, blocks = defined_names(program), [b.text.partition("\n") for b in filled_blocks(_headings_inside(text))]
-    named = [(name, defined_names(rest)) for head, _, rest in blocks if (name := heading_in(head))]
-    return [name for name, own in named if own and own.isdisjoint(used)]
+    named = [(heading_in(head) or "", defined_names(rest)) for head, _, rest in blocks]
+    return [name for name, own in named if name.endswith(".py") and own and own.isdisjoint(used)]
 
 
 def files_or_none(text: str) -> dict[str, str]:
@@ -135,8 +137,8 @@ def _headings_inside(text: str, names: Container[str] | None = None) -> str:
                 moved = [lines[above]]
                 del lines[above:]
             elif heading_in(first) is None:
-                titles = map(title_in, ["" if above is None else lines[above], first])
-                moved = [heading(name) for name in titles if name and (names is None or name in names)][:1]
+                titles = filter(None, map(_TITLE.fullmatch, ["" if above is None else lines[above], first]))
+                moved = [heading(title[1]) for title in titles if names is None or title[1] in names][:1]
         lines += [line, *moved]
     return "\n".join(lines)
 

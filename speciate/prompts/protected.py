@@ -201,10 +201,8 @@ def _imports(node: ast.stmt) -> Iterator[tuple[str, tuple[str, ...], str]]:
 def _added_lines(base: str, blocks: Sequence[Block], pieces: Sequence[str]) -> list[str] | None:
     """Return the inclusions that a child adds outside of its regions; None if other code differs there."""
     comment = lines_of(base)[blocks[0].start - 1].strip().partition("EVOLVE-BLOCK")[0].strip()
-    old, new = (
-        [line for piece in each for line in map(str.strip, piece.split("\n")) if line and not line.startswith(comment)]
-        for each in (outside_of(base, blocks), pieces)
-    )
+    both = _lines(outside_of(base, blocks), []), _lines(pieces, [])
+    old, new = ([line for line in each if not line.startswith(comment)] for each in both)
     before = set(old)
     added = [line for line in new if line not in before and _INCLUDE.match(line)]
     return added if [line for line in new if line in before or not _INCLUDE.match(line)] == old else None

@@ -231,9 +231,7 @@ def shape_key(text: str) -> str:
     if len(files) > 1:  # names and contents of files are part of the shape
         return "\n".join(f"{heading(name)}\n{shape_key(section)}" for name, section in sorted(files.items()))
     tree = read_python(text)
-    if isinstance(tree, Failure):
-        return text.strip()
     try:
-        return ast.dump(tree)
+        return text.strip() if isinstance(tree, Failure) else ast.dump(tree)
     except RecursionError:
         return text.strip()

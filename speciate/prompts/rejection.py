@@ -30,15 +30,12 @@ class Reason(StrEnum):
     TRUNCATED_THINKING = "truncated_thinking"
     """The completion reached its limit of tokens while the model was still reasoning."""
     SYNTAX_ERROR = "syntax_error"
-    """The program is not Python."""
     CODE_LEFT_OUT = "code_left_out"
     """A line such as ``# ... rest unchanged`` stands for code that the program lacks."""
     PROGRAM_TOO_LARGE = "program_too_large"
-    """The program exceeds ``MAX_PROGRAM_BYTES``."""
     UNSTORABLE_TEXT = "unstorable_text"
     """The program has a null byte or half of a surrogate pair."""
     EMPTY_DIFF = "empty_diff"
-    """The diff changes nothing."""
     DIFF_MALFORMED = "diff_malformed"
     """A SEARCH/REPLACE block is truncated, or there is no program to apply it to."""
     DIFF_SEARCH_NOT_FOUND = "diff_search_not_found"
@@ -50,7 +47,6 @@ class Reason(StrEnum):
     PROTECTED_REGION_CHANGED = "protected_region_changed"
     """Lines outside of the EVOLVE-BLOCKs differ from the parent."""
     DUPLICATE_IN_ROLLOUT = "duplicate_in_rollout"
-    """The same program occurs earlier in the completion."""
 
 
 def rejected(reason: Reason, detail: str) -> Failure:

@@ -4,9 +4,8 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
-
-from pydantic import JsonValue
 
 from speciate.domain.candidate import Failure, Individual
 from speciate.domain.capabilities import CALLABLE
@@ -333,7 +332,7 @@ def _examples(problem: Problem) -> str:
     cases = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
     language = problem.language
     called = problem.entry_point if language is None else "input "
-    written = _json if language is not None and language.exchange is Exchange.JSON else repr
+    written = partial(json.dumps, ensure_ascii=False) if language and language.exchange is Exchange.JSON else repr
     lines = [
         f"- {called}({bounded(', '.join(map(written, case.input)), _MAX_CASE_CHARS)})"
         f" -> {bounded(written(case.expected), _MAX_CASE_CHARS)}"
@@ -342,7 +341,3 @@ def _examples(problem: Problem) -> str:
     tolerance = max((case.tolerance for case in cases), default=0.0)
     equal = [f"Numbers may differ by {short_number(tolerance)}.", ""] if tolerance else []
     return "\n".join(["## Examples", "", *equal, *lines]) if lines else ""
-
-
-def _json(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False)

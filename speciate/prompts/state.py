@@ -168,9 +168,8 @@ def words_of(completion: str, *, last: bool = False) -> str:
     text = after_reasoning(completion).strip()
     text = _BLOCK.split(text)[-2] + "```" if last and len(_BLOCK.findall(text)) > 1 else text
     mark = _ANSWER.search(text)
-    paragraphs = [each.strip() for each in text[: mark.start() if mark else None].split("\n\n") if each.strip()]
-    led = [each for each in paragraphs if not each.startswith("Here")]
-    ideas = [each for each in paragraphs if not each.endswith((":", ":**"))] or led
+    parts = [each.strip() for each in text[: mark.start() if mark else None].split("\n\n") if each.strip()]
+    ideas = [p for p in parts if not p.endswith((":", ":**"))] or [p for p in parts if not p.startswith("Here")]
     idea = "" if not ideas or (mark is None and is_program(text)) else ideas[0]
     return _short(printable(" ".join(idea.split()))).rstrip(":. ")
 
