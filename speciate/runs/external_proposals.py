@@ -87,7 +87,7 @@ def plan_asks(
     for rng in rngs:
         selection = requested or prompter.select(rng)
         if selection.role is PolicyRole.POLISH:
-            selection = replace(selection, role=PolicyRole.MUTATE)
+            selection = _change_of(selection.parents[0], selection.island, population, rng)
         changed = ending or selection.role is PolicyRole.PROPOSE
         if strategy.changes_programs and changed and best is not None and selection.parents[:1] != (best,):
             selection = _change_of(best, selection.island, population, rng)

@@ -56,7 +56,7 @@ def select_parents(strategy: Strategy, view: PopulationView, rng: np.random.Gene
     if parent is None:
         return selection
     others = [number for number in selection.parents[1:] if number != parent]
-    inspirations = tuple(number for number in selection.inspirations if number != parent)
+    inspirations = tuple(selection.parents[0] if each == parent else each for each in selection.inspirations)
     return Selection(selection.role, selection.island, (parent, *others), inspirations)
 
 

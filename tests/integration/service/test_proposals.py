@@ -202,6 +202,15 @@ def test_no_prompt_asks_for_a_program_from_scratch_once_one_is_feasible(lab: Lab
     assert any(ask["inspirations"] for ask in asks if ask["parents"][0]["number"] == 2)
 
 
+def test_every_change_is_shown_beside_programs_that_are_better_in_something(lab: Lab) -> None:
+    run = lab.start(9, policy="external", strategy="adaptive_evolution")  # where it would polish, a proposer changes
+    lab.work()
+    propose(lab.api, run, {"program": BEST}, {"program": "x = 5\ny = 0.5\n"})
+    lab.work()
+    asks = lab.api.post(f"/v1/runs/{run}:ask", {"count": 40}).json()["items"]
+    assert all(ask["inspirations"] or len(ask["parents"]) > 1 for ask in asks)
+
+
 def test_a_program_is_read_as_an_answer_if_it_is_one(lab: Lab) -> None:
     run = lab.start(9, policy="external")
     lab.work()
