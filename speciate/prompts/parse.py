@@ -222,7 +222,7 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         return diffs
     if problem.many_files:
         choose = partial(best_program, expected=expected) if problem.is_python else last_long
-        return file_sets(text, base or "", policy.answers_per_rollout, choose)
+        return file_sets(text, base or "", problem.main_file, policy.answers_per_rollout, choose)
     if not problem.is_python:
         return _texts(text, policy.answers_per_rollout, problem.language)
     if not filled_blocks(text):  # a program may mention the marks of a call

@@ -19,15 +19,18 @@ _TITLE: Final = re.compile(r"(?:\W|\d[.)]|[Ff]ile(?:name)?\b){0,12}(\w[\w./-]{0,
 """Name of a file as models write it above a block, such as ``**x.py**``, or in its first comment."""
 
 
-def file_sets(text: str, base: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
+def file_sets(
+    text: str, base: str, main: str, count: int, choose: Callable[[Sequence[str]], str]
+) -> list[str | Failure]:
+    """Return the files of each answer as one text; one without a heading that defines ``main``'s names is ``main``."""
     blocks = filled_blocks(_headings_inside(text, files_or_none(base)))
     if not blocks:
         parts = sections(text) if count > 1 else [text]
         return [part for part in parts if _has_heading(part)]
     if count == 1:
-        return [_joined([block.text for block in blocks], base, choose)]
+        return [_joined([block.text for block in blocks], base, main, choose)]
     groups = by_section(blocks)
-    return [*groups[0]] if len(groups) == 1 else [_joined(texts, base, choose) for texts in groups]
+    return [*groups[0]] if len(groups) == 1 else [_joined(texts, base, main, choose) for texts in groups]
 
 
 def unused_files(text: str, program: str) -> list[str]:
@@ -143,15 +146,19 @@ def _headings_inside(text: str, names: Container[str] | None = None) -> str:
     return "\n".join(lines)
 
 
-def _joined(texts: Sequence[str], base: str, choose: Callable[[Sequence[str]], str]) -> str | Failure:
+def _joined(texts: Sequence[str], base: str, main: str, choose: Callable[[Sequence[str]], str]) -> str | Failure:
     headed = [text for text in texts if _has_heading(text)]
     if not headed:
         return choose(texts)
-    if lost := [text for text in texts if text not in headed and defined_names(text) and text.strip() not in base]:
-        wrong = f"{len(lost)} block{'s' * (len(lost) > 1)} without a heading: put {heading('NAME')} above each"
-        return rejected(Reason.FILES_MALFORMED, wrong)
+    lost = [text for text in texts if text not in headed and defined_names(text) and text.strip() not in base]
     try:
         files = {name: section for text in headed for name, section in sections_of(text).items()}
     except FilesError as error:
         return rejected(Reason.FILES_MALFORMED, str(error))
+    written = defined_names(files_or_none(base).get(main, ""))
+    if len(lost) == 1 and main not in files and written & defined_names(lost[0]):
+        files[main] = lost[0].strip("\n") + "\n"
+    elif lost:
+        wrong = f"{len(lost)} block{'s' * (len(lost) > 1)} without a heading: put {heading('NAME')} above each"
+        return rejected(Reason.FILES_MALFORMED, wrong)
     return text_of_sections(files)

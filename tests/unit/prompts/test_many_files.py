@@ -99,7 +99,9 @@ def test_text_without_a_heading_is_the_main_file(read: Read) -> None:
     assert files(answer) == SEED | {"candidate.py": "def solve(x):\n    return 7\n"}
     (answer,) = read(f"```python\n# geometry.py\n{NEW}```\n")  # unless its first comment names another
     assert files(answer) == SEED | {"geometry.py": f"# geometry.py\n{NEW}"}
-    (answer,) = read(f"{main}```python\n# === file: geometry.py ===\n{NEW}```\n")  # or beside others
+    (answer,) = read(f"{main}```python\n# === file: geometry.py ===\n{NEW}```\n")  # also beside others
+    assert files(answer) == {"candidate.py": "def solve(x):\n    return 7\n", "geometry.py": NEW}
+    (answer,) = read(f"```python\ndef helper():\n    return 7\n```\n```python\n# === file: geometry.py ===\n{NEW}```\n")
     assert answer.failure is not None
     assert answer.failure.detail == "1 block without a heading: put # === file: NAME === above each"
 
