@@ -84,9 +84,10 @@ def rewards_text(problem: Problem, member: Individual) -> str:
 
 
 def violations_text(problem: Problem, rewards: Sequence[float] | None) -> str:
-    """Return the constraints that raw rewards violate; empty if there are none."""
+    """Return which constraints raw rewards violate; empty if there are none."""
     violated = problem.ranking.violations(rewards) if rewards else ()
-    return ", ".join(f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated)
+    text = ", ".join(f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated)
+    return text and f"violates {text}"
 
 
 def summary_text(problem: Problem, member: Individual) -> str:

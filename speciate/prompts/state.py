@@ -127,17 +127,12 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
     values = objectives_text(problem, member) if member.rewards else "which failed"
-    values += _violating(problem, member)
+    values = ", ".join(filter(None, (values, violations_text(problem, member.rewards))))
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
 
 
 def _named(problem: Problem, targets: TargetSet) -> list[str]:
     return [target.name for i, target in enumerate(problem.targets) if targets >> i & 1]
-
-
-def _violating(problem: Problem, member: Individual) -> str:
-    violated = violations_text(problem, member.rewards)
-    return violated and f", violates {violated}"
 
 
 def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
@@ -183,23 +178,21 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
-    before, more = attempt.before, child.targets
-    for older in filter(None, (before, parent)):
-        more &= ~older.targets
-    end = _violating(problem, child) or ("" if before else " (first feasible)")
-    end += (", meets " + ", ".join(_named(problem, more)) if more else "") + _reason(child)
+    before, violated = attempt.before, violations_text(problem, child.rewards)
+    more = child.targets & ~(before.targets if before else 0) & ~(parent.targets if parent else 0)
     base = before if parent is None or parent.rewards is None else parent
-    if base is None:
-        return objectives_text(problem, child) + end
-    vectors = [(before or base).vector, *rounded([base.vector, child.vector]).tolist(), child.vector]
+    vectors = [(before or child).vector, *rounded([(base or child).vector, child.vector]).tolist(), child.vector]
     changes = [
         f"{o.name} {value_text(problem, child, o, value)}"
         # A feasible program's constraints tell nothing.
         + (f" (best before {value_text(problem, before, o, best)})" if before and o in problem.space.selected else "")
         for o, best, old, new, value in zip(problem.objectives, *vectors, strict=True)
-        if new != old and o.role is not ObjectiveRole.RECORD and o.name not in secret_objectives(problem)
+        if (new != old or base is None) and o.aim and o.name not in secret_objectives(problem)
     ]
-    return (", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards") + end
+    text = ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"
+    text += "" if before or violated else " (first feasible)"
+    meets = f"meets {', '.join(_named(problem, more))}" if more else ""
+    return ", ".join(filter(None, (text, violated, meets))) + _reason(child)
 
 
 def _reason(member: Individual) -> str:

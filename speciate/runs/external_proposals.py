@@ -373,19 +373,13 @@ def next_step(
     evaluations_left: int | None,
     problem: Problem,
     confirmed: TargetSet,
-    member: Individual | None = None,
-    parent: Individual | None = None,
+    flaw: str = "",
 ) -> str:
-    """Return what the proposer of a candidate can do next, in one line; ``confirmed`` are the run's targets.
-
-    ``member`` is the candidate as prompts see it, None without a result, and ``parent`` the one that it changed.
-    """
+    """Return what the proposer of a candidate with a ``flaw_of`` can do next; ``confirmed`` are the run's targets."""
     parents = f"with parents [{result.number}]"
     unlocked, _ = problem.ranking.standing(confirmed)
     unconfirmed = ", ".join(target.name for i, target in enumerate(problem.targets) if not confirmed >> i & 1)
     status = f"The problem is unlocked; not met yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
-    violated = violations_text(problem, None if member is None else member.rewards)
-    worse = not result.best and member is not None and parent is not None and _gains_nothing(problem, member, parent)
     steps = (
         (state.ended, f"The run has ended ({reason or state.value}): report its best candidate."),
         (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),
@@ -396,8 +390,7 @@ def next_step(
         (result.failure is not None, f"Repair it: ask again, or send the repaired program {parents}."),
         (bool(result.refuted), f"Make its rewards independent of seed and time, and send it {parents}."),
         (bool(result.confirming), "Wait for the repeated evaluation, or ask meanwhile."),
-        (violated != "", f"It violates {violated}: mend that first."),
-        (worse, f"No better than its parent {parent and parent.number} in any reward: change the idea."),
+        (flaw != "" and not result.best, flaw),
         (unlocked, f"{status} Improve it further, or stop."),
         (result.best, "It is the best so far: ask again."),
         (result.elite, "It is in the archive: keep the idea, and ask again."),
@@ -407,11 +400,14 @@ def next_step(
     return step if state.ended or not evaluations_left else f"{step} Evaluations left: {evaluations_left:,}."
 
 
-def _gains_nothing(problem: Problem, member: Individual, parent: Individual) -> bool:
-    """Return True if no reward that authors see is better than that of a feasible parent."""
-    if member.rewards is None or parent.rewards is None or problem.ranking.violations(parent.rewards):
-        return False
-    return secret_objectives(problem).issuperset(problem.space.gains(member.rewards, parent.rewards))
+def flaw_of(problem: Problem, member: Individual, parent: Individual | None) -> str:
+    """Return what a program violates, or that no reward that authors see is better than a feasible parent's."""
+    if violated := violations_text(problem, member.rewards):
+        return f"It {violated}: mend that first."
+    if not member.rewards or not parent or not parent.rewards or violations_text(problem, parent.rewards):
+        return ""
+    worse = secret_objectives(problem).issuperset(problem.space.gains(member.rewards, parent.rewards))
+    return f"No better than its parent {parent.number} in any reward: change the idea." if worse else ""
 
 
 def ask_record(context: RunContext, ask: Ask) -> AskRecord:

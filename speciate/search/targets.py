@@ -55,8 +55,10 @@ def select_parents(strategy: Strategy, view: PopulationView, rng: np.random.Gene
     parent = _toward_target(view.problem, view.elites(selection.island), rng)
     if parent is None:
         return selection
-    others = [number for number in selection.parents[1:] if number != parent]
-    inspirations = tuple(selection.parents[0] if each == parent else each for each in selection.inspirations)
+    others, inspirations = (
+        tuple(selection.parents[0] if each == parent else each for each in shown)
+        for shown in (selection.parents[1:], selection.inspirations)
+    )
     return Selection(selection.role, selection.island, (parent, *others), inspirations)
 
 

@@ -262,8 +262,9 @@ class _Tools:
             "candidates": [
                 row.model_dump(mode="json", include=_OF_CANDIDATES, exclude_defaults=True)
                 | {"rewards": _seen(row.rewards, hidden)}
-                | ({"violates": violated} if (violated := _violated(problem, row.rewards)) else {})
+                | ({"mark": violated} if (violated := violations_text(problem, vector)) else {})
                 for row in rows
+                for vector in [problem.space.vector(row.rewards) if row.rewards else None]
             ]
         }
 
@@ -325,10 +326,6 @@ def _candidate(candidate: CandidateDetail, hidden: Collection[str]) -> Json:
         # What was measured may name hidden values; the result of a proposal tells it without them.
         facts["refuted"] = [*candidate.refuted] if hidden else candidate.refuted
     return facts | {"rewards": _seen(candidate.rewards, hidden), "feedback": candidate.artifacts}
-
-
-def _violated(problem: Definition, rewards: dict[str, float] | None) -> str:
-    return violations_text(problem, problem.space.vector(rewards) if rewards else None)
 
 
 def _seen(rewards: dict[str, float] | None, hidden: Collection[str]) -> dict[str, float] | None:

@@ -24,6 +24,7 @@ from speciate.runs.external_proposals import (
     StoredAsk,
     admit,
     ask_record,
+    flaw_of,
     next_step,
     plan_asks,
     read_proposal,
@@ -231,7 +232,7 @@ class Proposals(ScopedStore):
         row = self._rows(SQL.result, {"run_id": run_id, "number": number})[0]
         if number > row.numbers:
             return None
-        ended, context, member, parent = RunState(row.state).ended, self.work.context(run_id), None, None
+        ended, context, flaw = RunState(row.state).ended, self.work.context(run_id), ""
         if row.candidate_id is None:
             state = ProposalState.DISCARDED if ended else ProposalState.PENDING
             record = ProposalRecord(number=number, state=state, ahead=row.ahead or 0)
@@ -239,7 +240,8 @@ class Proposals(ScopedStore):
             candidate, claims = self.queries.candidate(row.candidate_id), row.confirmed or {}
             problem, first = context.problem, next(iter(candidate.parents), 0)
             members = self.work.members(run_id, [number, first])
-            member, parent = members[number], members.get(first)
+            member = members[number]
+            flaw = flaw_of(problem, member, members.get(first))
             best = None if row.best_number is None else (row.best_number, row.best, row.best_targets)
             standing = standing_text(context.problem, candidate, best)
             if not ended:
@@ -262,9 +264,8 @@ class Proposals(ScopedStore):
                 best=row.best_number == number,
                 standing=standing,
             )
-        step = next_step(
-            record, RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached, member, parent
-        )
+        of_run = (RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached)
+        step = next_step(record, *of_run, flaw)
         return record.model_copy(update={"next": step})
 
     def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:

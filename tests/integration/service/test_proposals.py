@@ -299,7 +299,7 @@ def test_a_violated_constraint_is_told_first(lab: Lab) -> None:
             answer = await client.call_tool("candidates", {"run": str(run), "which": "newest"})
             return json.loads(answer.content[0].text)["candidates"]
 
-    assert [one.get("violates") for one in asyncio.run(listed())] == ["y <= 5", None]
+    assert [one.get("mark") for one in asyncio.run(listed())] == ["violates y <= 5", None]
 
 
 def test_a_weighted_sum_that_tells_a_hidden_reward_is_shown_when_the_run_has_ended(lab: Lab) -> None:
