@@ -76,7 +76,8 @@ def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> i
 
 
 def _add(rules: int, kind: int, rule: bytes) -> None:
-    call("landlock_add_rule", rules, kind, ctypes.addressof(ctypes.create_string_buffer(rule)))
+    buffer = ctypes.create_string_buffer(rule)  # lives until the call has read it
+    call("landlock_add_rule", rules, kind, ctypes.addressof(buffer))
 
 
 def enforce(rules: int) -> None:
