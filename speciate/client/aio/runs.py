@@ -99,10 +99,9 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         return AsyncRunHandle(self._transport, await self._find(str(run)))
 
     async def _find(self, name: str, *, hidden: bool = False) -> RunRecord:
-        segment = path_segment(name, "run")
-        if run_names.is_whole_id(name):
+        if not name or run_names.is_whole_id(name):
             with suppress(NotFoundError):
-                return await self._transport.send(get(f"/v1/runs/{segment}", RunRecord))
+                return await self._transport.send(get(f"/v1/runs/{path_segment(name, 'run')}", RunRecord))
         if run_names.may_hold_id(name):
             runs = [run.record async for run in self.list(visibility=Visibility.ALL)]
             if matches := [run for run in runs if run_names.has_id(run, name)]:

@@ -18,7 +18,7 @@ from speciate.prompts.state import SearchState
 from speciate.prompts.text import clipped, fenced, prompt_tokens, token_bound
 
 PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
-OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))
+OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.6, 0.0)) for number in range(10, 15))
 
 CAUSES = tuple(f"cause {name} " * 30 for name in "xyz")
 
