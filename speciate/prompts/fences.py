@@ -44,11 +44,11 @@ def filled_blocks(text: str) -> list[Fenced]:
 def nesting_block(text: str) -> str:
     """Return what stands between the first and the last fence if labelled ones between them open and all close."""
     lines = text.split("\n")
-    found = [(i, fence) for i, fence in enumerate(map(_FENCE.match, lines)) if fence is not None]
-    found = [each for each in found if each[1]["ticks"].startswith(found[0][1]["ticks"])]
-    depths = [*accumulate((1 if fence["info"] else -1 for _, fence in found[1:]), initial=1)]
+    fences = [(i, fence) for i, fence in enumerate(map(_FENCE.match, lines)) if fence is not None]
+    fences = [each for each in fences if each[1]["ticks"].startswith(fences[0][1]["ticks"])]
+    depths = [*accumulate((1 if fence["info"] else -1 for _, fence in fences[1:]), initial=1)]
     nests = max(depths) > 1 and 0 in depths and depths.index(0) == len(depths) - 1
-    return "".join(f"{line}\n" for line in lines[found[0][0] + 1 : found[-1][0]]) if nests else ""
+    return "".join(f"{line}\n" for line in lines[fences[0][0] + 1 : fences[-1][0]]) if nests else ""
 
 
 def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:

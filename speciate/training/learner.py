@@ -176,8 +176,8 @@ def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Te
     begin = int(written.any(dim=0).int().argmax())  # no completion begins before
     keep = written.shape[1] - begin
     logits = model(input_ids=ids, attention_mask=rows.mask[part], logits_to_keep=keep + 1).logits
-    found = logps_and_entropies(logits[:, -keep - 1 : -1].float(), ids[:, -keep:])
-    logps, entropies = (pad(each * written[:, begin:], (begin, 0)) for each in found)
+    values = logps_and_entropies(logits[:, -keep - 1 : -1].float(), ids[:, -keep:])
+    logps, entropies = (pad(each * written[:, begin:], (begin, 0)) for each in values)
     return logps, entropies
 
 

@@ -151,12 +151,12 @@ class Population:
 
 def limits(problem: Problem, name: str) -> dict[float, list[Target]]:
     """Return the numbers with which targets compare an objective, and these targets."""
-    found: dict[float, list[Target]] = {}
+    targets_by_limit: dict[float, list[Target]] = {}
     for target, rule in zip(problem.targets, problem.rules, strict=True):
         for word, limit in zip(rule.tokens, rule.tokens[2:], strict=False):
             if word == name:
-                found.setdefault(float(limit), []).append(target)
-    return found
+                targets_by_limit.setdefault(float(limit), []).append(target)
+    return targets_by_limit
 
 
 def limit_lines(problem: Problem, objective: Objective, along: str) -> list[dict[str, Any]]:
