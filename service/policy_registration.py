@@ -105,7 +105,7 @@ def _context(app_state: AppState) -> ClientContext:
 async def _timed(ask: Callable[[], tuple[str, str | None]], app_state: AppState) -> PingResult:
     started = time.monotonic()
     answer = await to_thread.run_sync(ask, limiter=app_state.pings)
-    return PingResult(*answer, round(time.monotonic() - started, 3))
+    return PingResult(*answer, time.monotonic() - started)
 
 
 def _ping(policy: Policy, context: ClientContext) -> tuple[str, str | None]:

@@ -1,22 +1,19 @@
 """Routes for policies: register, list, read and ping."""
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from service import policy_registration
 from service.api.schemas import NameInPath, PingResponse, PolicySubmission, VisibilityFilter
-from service.api.shared_routes import add_version_routes
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
-from speciate.domain.visibility import Visibility
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.schema.base import Page
 from speciate.schema.policies import PolicyVersion
-from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
 
@@ -58,7 +55,13 @@ async def ping_policy(name: NameInPath, app_state: AppStateDep, stores: StoresDe
     """Check that the endpoint of a policy works. If not, the response is 503 and names the reason."""
     version = await to_thread.run_sync(stores.catalog.policy, name)
     result = await policy_registration.ping(version.definition, app_state)
-    return PingResponse(policy=version.definition.slug, version=version.version, **asdict(result))
+    return PingResponse(
+        policy=version.definition.slug,
+        version=version.version,
+        message=result.message,
+        verdict=result.verdict,
+        seconds=round(result.seconds, 3),
+    )
 
 
 @router.get("/{name}")
@@ -67,9 +70,37 @@ def get_policy(name: NameInPath, stores: StoresDep) -> PolicyVersion:
     return stores.catalog.policy(name)
 
 
-def _versions(stores: Stores, name: str, **page: Any) -> Page[PolicyVersion]:
+@router.get("/{name}/versions")
+def list_policy_versions(
+    name: NameInPath,
+    stores: StoresDep,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[PolicyVersion]:
+    """List the versions of a policy, newest first."""
     slug = stores.catalog.policy(name).definition.slug
-    return stores.overview.policy_results(stores.catalog.policies(slug=slug, **page))
+    return stores.overview.policy_results(
+        stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    )
 
 
-add_version_routes(router, PolicyVersion, "policy", _versions, lambda stores: stores.catalog.change_policy)
+@router.post("/{name}:archive")
+def archive_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Archive a policy version, or all versions of a slug.
+
+    Lists hide it and new work cannot use it; records still count it.
+    """
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.ARCHIVE))
+
+
+@router.delete("/{name}")
+def delete_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Delete a policy version, or all versions of a slug. It counts nowhere, and can be restored until it is purged."""
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.DELETE))
+
+
+@router.post("/{name}:restore")
+def restore_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Restore a policy version, or all versions of a slug: undo the deletion, else the archiving."""
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.RESTORE))

@@ -1,23 +1,19 @@
 """Routes for problems and problem sets."""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse
 
 from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission, VisibilityFilter
-from service.api.shared_routes import add_version_routes
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.strict_json import LargeRoute, StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.domain.visibility import Visibility
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 from speciate.problems.template import SCHEMA
 from speciate.schema.base import Page
 from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.schema.unlocks import ObjectiveRecord, ProblemUnlocks
-from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
 problem_sets = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
@@ -67,6 +63,21 @@ def get_problem(name: NameInPath, stores: StoresDep) -> ProblemVersion:
     return stores.catalog.problem(name)
 
 
+@router.get("/{name}/versions")
+def list_problem_versions(
+    name: NameInPath,
+    stores: StoresDep,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[ProblemSummary]:
+    """List the versions of a problem, newest first."""
+    slug = stores.catalog.problem(name).definition.slug
+    return stores.overview.problem_results(
+        stores.catalog.problems(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+    )
+
+
 @router.get("/{name}/unlocks")
 def get_problem_unlocks(name: NameInPath, stores: StoresDep) -> ProblemUnlocks:
     """Return which policies unlocked this version first, alone or never, with the attempts made.
@@ -82,12 +93,28 @@ def get_problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRe
     return Page[ObjectiveRecord](items=stores.unlocks.records(stores.catalog.problem(name)))
 
 
-def _versions(stores: Stores, name: str, **page: Any) -> Page[ProblemSummary]:
-    slug = stores.catalog.problem(name).definition.slug
-    return stores.overview.problem_results(stores.catalog.problems(slug=slug, **page))
+@router.post("/{name}:archive")
+def archive_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Archive a problem version, or all versions of a slug.
+
+    Lists hide it and new work cannot use it; records still count it.
+    """
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.ARCHIVE))
 
 
-add_version_routes(router, ProblemSummary, "problem", _versions, lambda stores: stores.catalog.change_problem)
+@router.delete("/{name}")
+def delete_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Delete a problem version, or all versions of a slug.
+
+    It counts nowhere, and can be restored until it is purged.
+    """
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.DELETE))
+
+
+@router.post("/{name}:restore")
+def restore_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Restore a problem version, or all versions of a slug: undo the deletion, else the archiving."""
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.RESTORE))
 
 
 @problem_sets.get("")

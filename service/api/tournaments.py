@@ -6,8 +6,8 @@ from typing import Final
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from service.api.schemas import NameInPath
-from service.api.shared_routes import add_declaration_routes
+from service.api.declarations import add_declaration_routes
+from service.api.schemas import IdempotencyKey, NameInPath
 from service.dependencies import StoresDep
 from service.responses import attached_json_lines, attachment, json_lines_response
 from service.strict_json import StrictRoute
@@ -21,9 +21,18 @@ _ZIP: Final = "application/zip"
 router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
 
 
-add_declaration_routes(
-    router, TournamentRecord, lambda stores: stores.tournaments, "tournament", Tournament, pin_tournament
-)
+add_declaration_routes(router, TournamentRecord, lambda stores: stores.tournaments, "tournament")
+
+
+@router.post("", status_code=202)
+def create_tournament(
+    body: Tournament, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
+) -> TournamentRecord:
+    """Declare a tournament. It starts at once and is immutable; names are pinned to versions."""
+    pinned = pin_tournament(body, stores.catalog)
+    declared_id, _ = stores.tournaments.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/v1/tournaments/{declared_id}"
+    return stores.tournaments.get(declared_id)
 
 
 @router.post("/{name}:extend")
