@@ -62,8 +62,15 @@ class SchedulingDelay:
 
     def others(self) -> list[int]:
         """Return the other living processes that it started, also those whose own parent has ended."""
-        below = map(int, _PROC.descendants(str(self._root))) if self._root else ()
-        return [pid for pid in below if pid != self._pid and not _ended(pid)]
+        before: list[str] | None = None
+        while self._root:
+            below = _PROC.descendants(str(self._root))
+            others = [pid for pid in map(int, below) if pid != self._pid and not _ended(pid)]
+            # The supervisor may adopt a process just after its children were read: nothing twice is nothing.
+            if others or below == before:
+                return others
+            before = below
+        return []
 
     @property
     def replaced(self) -> bool:

@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from evaluators.contained.proc import ProcFolder
 from evaluators.tiers import scheduling
 
@@ -29,3 +31,13 @@ def test_a_process_id_that_another_process_has_is_noticed() -> None:
     delay._pid = os.getpid()
     assert delay.replaced
     assert not scheduling.SchedulingDelay(os.getpid()).replaced
+
+
+def test_an_orphan_that_is_adopted_while_children_are_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent ends after the children of the supervisor were read, and before its own are."""
+    with subprocess.Popen(["sleep", "60"]) as orphan:
+        own = str(os.getpid())
+        readings = iter([[own], [own, str(orphan.pid)]])
+        monkeypatch.setattr(scheduling._PROC, "descendants", lambda _: next(readings))
+        assert scheduling.SchedulingDelay(os.getpid(), supervisor=1).others() == [orphan.pid]
+        orphan.kill()
