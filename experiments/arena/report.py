@@ -98,7 +98,8 @@ def clock_table(of_clocks: Mapping[str, Mapping[str, list[Standing]]]) -> str:
 def extent(values: Values) -> str:
     """Return the numbers of problems and seeds that all arms have."""
     seeds = [len(block) for block in _grid(values, list(dict.fromkeys(arm for arm, _, _ in values))).values()]
-    return f"{len(seeds)} problems, {min(seeds, default=0)} to {max(seeds, default=0)} seeds"
+    fewest, most = min(seeds, default=0), max(seeds, default=0)
+    return f"{len(seeds)} problems, {f'{fewest} to ' if fewest < most else ''}{most} seeds"
 
 
 def _grid(values: Values, arms: Sequence[str]) -> dict[str, FloatArray]:
