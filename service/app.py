@@ -169,6 +169,7 @@ async def _lifespan(
         rest.cancel()
         await asyncio.wait([listener, rest, *(asyncio.create_task(each.close()) for each in hubs)], timeout=_CLOSE_S)
         authenticator.close()
+        app.state.app_state.clients.close()
         metrics.forget(installation)
         stores.close()
 

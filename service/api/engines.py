@@ -1,5 +1,6 @@
 """Routes for runners of engines: lease runs, let their policies answer, evaluate programs (ADR 65)."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, Literal
 from uuid import UUID
@@ -148,7 +149,7 @@ async def complete_for_engine(
     """Return what the policy of the run answers to a chat.
 
     Prompt and answers are kept with the run, and their tokens count towards its budget. Once the budget does not hold
-    another request or evaluation, the status is 410.
+    another request or evaluation, the status is 410; while requests in flight hold the rest of it, 503.
     """
     ask = partial(_complete, session_id, body, app_state, stores)
     return await to_thread.run_sync(ask, limiter=app_state.model_requests)
@@ -165,7 +166,8 @@ def _complete(session_id: UUID, body: CompletionRequest, app_state: AppState, st
     rollouts: list[Rollout] = []
     lost = Charge()
     try:
-        request = SampleRequest(prompt, PolicyRole.PROPOSE, body.n, seed, problem=context.problem)
+        more = partial(stores.engines.extend, session_id, context, reservation)
+        request = replace(request, seed=seed, reserve=more)
         result = client.sample([request])[0]
         rollouts = [
             Rollout(

@@ -32,7 +32,15 @@ class ClientPool:
                 client_pair = client, self._wrap(policy, client)
             self._clients[key] = client_pair
             if len(self._clients) > _MOST_CLIENTS:  # runs that learn have a new version at every step
-                oldest, _ = self._clients.pop(next(iter(self._clients)))
-                if isinstance(oldest, AbstractContextManager):
-                    oldest.__exit__(None, None, None)
+                self._close_oldest()
         return client_pair[1]
+
+    def close(self) -> None:
+        with self._changing:
+            while self._clients:
+                self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        oldest, _ = self._clients.pop(next(iter(self._clients)))
+        if isinstance(oldest, AbstractContextManager):
+            oldest.__exit__(None, None, None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipExtFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipExtFile, ZipFile, ZipInfo
 
 import numpy as np
 from pydantic import JsonValue, ValidationError, model_validator
@@ -197,17 +197,21 @@ class _Bundle:
     def _archive(self) -> ZipFile:
         return ZipFile(self.file)
 
+    def _read(self, name: str) -> bytes:
+        with self._archive.open(name) as content:  # with a length: the directory may state a smaller size
+            return content.read(_MOST_BYTES[name] + 1)
+
     @cached_property
     def manifest(self) -> Manifest:
-        return Manifest.model_validate_json(self._archive.read(_MANIFEST))
+        return Manifest.model_validate_json(self._read(_MANIFEST))
 
     @cached_property
     def _declared(self) -> Declared:
-        return Declared.model_validate_json(self._archive.read(DECLARATION))
+        return Declared.model_validate_json(self._read(DECLARATION))
 
     @cached_property
     def _versions(self) -> Versions:
-        return Versions.model_validate_json(self._archive.read(VERSIONS))
+        return Versions.model_validate_json(self._read(VERSIONS))
 
     @property
     def _by(self) -> str:
@@ -222,6 +226,8 @@ class _Bundle:
             wrong = ({*names} ^ _MOST_BYTES.keys()) or {name for name in names if names.count(name) > 1}
             raise ValueError(f"{min(wrong)!r} was added, removed or doubled: expected {', '.join(_MOST_BYTES)}")
         for file in files:
+            if file.compress_type not in (ZIP_STORED, ZIP_DEFLATED):  # others unpack all at once
+                raise ValueError(f"{file.filename} is compressed otherwise than an export does it")
             if file.file_size > (most := _MOST_BYTES[file.filename]):
                 size = f"{file.filename} has {file.file_size:,} bytes, and at most {most:,} are unpacked"
                 raise ValueError(f"{size}: it would fill the memory, and is no part of an export")
@@ -236,7 +242,7 @@ class _Bundle:
         named = self.manifest.public_key
         if self.key is not None and self.key.strip().lower() != named:
             yield f"it is signed by {named}, not by {self.key}: another service wrote it, or its key has changed"
-        signature, signed = (self._archive.read(name) for name in (_SIGNATURE, _MANIFEST))
+        signature, signed = (self._read(name) for name in (_SIGNATURE, _MANIFEST))
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(named)).verify(bytes.fromhex(signature.decode()), signed)
         except (InvalidSignature, ValueError):

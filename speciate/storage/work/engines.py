@@ -7,7 +7,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.charge import Charge
-from speciate.domain.errors import BudgetSpentError, ConflictError
+from speciate.domain.errors import BudgetSpentError, ConflictError, UnavailableError
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
@@ -25,9 +25,9 @@ from speciate.storage.work.effects import write_change
 SQL = Statements(__file__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reservation:
-    """Tokens reserved for a request of the model."""
+    """Tokens reserved for a request of the model; further attempts extend them."""
 
     request_id: UUID
     tokens: int
@@ -134,6 +134,7 @@ class EngineSessions(ScopedStore):
         Raises:
             BudgetSpentError: The run has ended, or its budget does not hold the request.
             ConflictError: The session has ended, or the run is paused.
+            UnavailableError: Requests in flight hold the rest of the budget.
         """
         with self._engine.begin() as connection:
             locked = lock_progress(connection, context.run_id)
@@ -144,14 +145,31 @@ class EngineSessions(ScopedStore):
                 return Reservation(request_id, tokens, row.requests[str(request_id)])
             require_running(context, locked.progress.state)
             evaluations_left = locked.progress.evaluations_left(context.spec.budget)
-            if evaluations_left == 0 or not locked.progress.affords(context, tokens):
+            settled = locked.progress.model_copy(update={"reserved_tokens": 0})
+            if evaluations_left == 0 or not settled.affords(context, tokens):
                 raise BudgetSpentError(f"the budget of run {context.run_id} does not hold another request.")
+            if not locked.progress.affords(context, tokens):  # others give back what they do not use
+                raise UnavailableError("requests in flight hold the rest of the budget.")
             reservation = Reservation(request_id, tokens, locked.progress.batches)
             locked.progress.reserved_tokens += tokens
             locked.progress.batches += 1
             connection.execute(SQL.reserve, {"id": session_id, **asdict(reservation)})
             locked.save(connection)
             return reservation
+
+    @with_retries
+    def extend(self, session_id: UUID, context: RunContext, reservation: Reservation, tokens: int) -> bool:
+        """Add the tokens of another attempt to a reservation; False if the budget does not hold them."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, context.run_id)
+            if not locked.progress.affords(context, tokens):
+                return False
+            if not connection.execute(SQL.extend, {"id": session_id, **asdict(reservation), "tokens": tokens}).rowcount:
+                return False  # the session has ended
+            locked.progress.reserved_tokens += tokens
+            locked.save(connection)
+            reservation.tokens += tokens
+            return True
 
     @with_retries
     def book(

@@ -37,6 +37,10 @@ UPDATE engine_sessions SET reserved_tokens = reserved_tokens + :tokens,
   requests = requests || jsonb_build_object(cast(:request_id AS text), cast(:ordinal AS bigint))
 WHERE id = :id
 
+-- extend: Reserve further tokens for a request.
+UPDATE engine_sessions SET reserved_tokens = reserved_tokens + :tokens
+WHERE id = :id AND state = 'open' AND jsonb_exists(requests, cast(:request_id AS text))
+
 -- book: End a request, and so its reservation; no row if it or its session has ended before.
 UPDATE engine_sessions SET reserved_tokens = reserved_tokens - :tokens, requests = requests - cast(:request_id AS text)
 WHERE id = :id AND state = 'open' AND jsonb_exists(requests, cast(:request_id AS text))

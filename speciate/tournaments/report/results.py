@@ -127,4 +127,4 @@ def missing_reason(state: str, reason: str | None) -> str:
 
 def last_line(reason: str | None) -> str:
     """Return the end of a reason, which may quote the output of an engine: of a traceback, the error."""
-    return (reason or "").strip().rpartition("\n")[2]
+    return ((reason or "").strip().splitlines() or [""])[-1]

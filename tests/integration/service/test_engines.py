@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
 
+from speciate.client import Client
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.engines.relay import Relay
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body, declare, fair, play
+from tests.support.openai_endpoint import Endpoint, serve
 from tests.support.runs import toy_policy, toy_problem
 
 __all__ = ["fair"]
@@ -251,3 +257,39 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     assert (engine["versions"], engine["processor_s"], engine["refused"]) == (["1.2"], 6.0, {"score": 3})
     (standing,) = (each for each in report["standings"]["comparisons"] if each["a"] == "engine")
     assert standing["difference"]["value"] is not None
+
+
+def asking(lab: Lab, endpoint: Endpoint, max_tokens: int, **options: object) -> None:
+    """Add the policy that engines ask, a model of an endpoint."""
+    policy = {"slug": "model", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m", "options": options}
+    lab.stores.catalog.add_policy(Policy.model_validate({**policy, "sampling": {"max_tokens": max_tokens}}))
+
+
+def test_requests_in_flight_do_not_end_an_engine_with_a_budget_of_tokens(lab: Lab) -> None:
+    """Each reserves a third of the budget and more, and gives nearly all of it back."""
+    with serve() as endpoint:
+        endpoint.delay_s = 0.5
+        asking(lab, endpoint, 1000)
+        run = started(lab, budget={"evaluations": 50, "tokens": 3000}, engine_options={"concurrency": 3})
+        with Client(str(lab.api.http.base_url)) as client:
+            session = client.engines.acquire()
+            assert session is not None
+            with Relay(client.engines, session) as relay, ThreadPoolExecutor(3) as pool:
+                path, chat = f"{relay._root}/v1/chat/completions", json.dumps({"messages": CHAT}).encode()
+                answers = [*pool.map(lambda _: relay.answer(path, chat), range(3))]
+    assert [status for status, _ in answers] == [200, 200, 200]
+    assert 0 < run_of(lab, run)["spent"]["tokens"] < 1000
+
+
+@pytest.mark.parametrize(("tokens", "reason"), [(900, "refused"), (5000, "stop")])
+def test_further_attempts_of_a_request_are_reserved(lab: Lab, tokens: int, reason: str) -> None:
+    chats = iter(range(10))
+    with serve() as endpoint:
+        endpoint.misbehave = lambda _: (504, {}, b"") if next(chats) < 2 else None
+        asking(lab, endpoint, 100, check=False, backoff_s=0.01, max_retries=3)
+        run = started(lab, budget={"evaluations": 50, "tokens": tokens})  # one attempt reserves 651
+        answer = lab.api.post(f"/v1/engine-sessions/{session_of(lab)}/completions", {"messages": CHAT})
+    assert answer.json()["finish_reason"] == reason, answer.text
+    with lab.stores.engine.connect() as connection:
+        reserved = connection.execute(text("SELECT reserved_tokens FROM run_progress")).scalar()
+    assert (0 < run_of(lab, run)["spent"]["tokens"] <= tokens, reserved) == (True, 0)

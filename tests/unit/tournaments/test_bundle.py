@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from speciate.tournaments import bundle
 from speciate.tournaments.bundle import Verification
-from speciate.tournaments.report.results import PENDING
+from speciate.tournaments.report.results import PENDING, last_line
 from tests.unit.tournaments.bundles import PUBLIC, bundle_of, files_of, signed_again, zipped
 from tests.unit.tournaments.synthetic import results_of, schedule_of
 
@@ -161,3 +164,26 @@ def test_random_damage_never_passes_and_never_crashes() -> None:
         verification = verify(bytes(content), PUBLIC)
         # The bytes between the parts, such as dates of files, carry nothing.
         assert not verification.passed or files_of(bytes(content)) == files_of(BUNDLE)
+
+
+_VERIFY = """
+import resource, sys
+from speciate.tournaments.bundle import verify
+assert not verify(open(sys.argv[1], "rb")).passed
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.parametrize("compression", [ZIP_DEFLATED, ZIP_BZIP2])
+def test_a_bomb_that_states_a_small_size_does_not_fill_the_memory(tmp_path: Path, compression: int) -> None:
+    with ZipFile(bomb := tmp_path / "bomb.zip", "w") as archive:
+        for name, content in files_of(BUNDLE).items():
+            archive.writestr(name, bytes(1 << 29) if name == "manifest.json" else content, compression)
+        archive.getinfo("manifest.json").file_size = 100
+    ended = subprocess.run([sys.executable, "-c", _VERIFY, str(bomb)], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) < 300, f"a file of {bomb.stat().st_size} bytes used {ended.stdout.strip()} MiB"
+
+
+@pytest.mark.parametrize("reason", ["Traceback:\nKeyError", "step: 10%\rKeyError", "\nKeyError\r\n", "a\x0bKeyError"])
+def test_a_reason_is_one_line_of_the_table(reason: str) -> None:
+    assert last_line(reason) == "KeyError"
