@@ -233,9 +233,11 @@ def python_field_errors(program: str, *, where: str, defines: object = None, awa
         return [FieldError(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         return [FieldError(f"does not compile as Python: {error or type(error).__name__}", where, line=1)]
+    if not isinstance(defines, str):
+        return []
     coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     if defines in coroutines and not awaited:
         return [FieldError(f"defines {defines!r} as 'async def': expected 'def {defines}(...)'", where, line=1)]
-    if isinstance(defines, str) and defines not in top_level_names(tree):
+    if defines not in top_level_names(tree):
         return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []

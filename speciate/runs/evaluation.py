@@ -216,7 +216,8 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
     carried = work.carried(context.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, problem.confirmations + i) for i in range(1, count + 1)]
     name_evaluations({(member.program, seed): number for seed in seeds})
-    results = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
+    evaluations = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
+    results = reject_out_of_scale(problem, dict(enumerate(evaluations))).values()
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
     mean = tuple(rewards.mean(axis=0).tolist()) if len(rewards) else ()
     margin = ()

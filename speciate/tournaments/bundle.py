@@ -265,8 +265,8 @@ class _Bundle:
             if digest_of(policy.definition) != policy.digest:
                 yield f"policy {name} has another SHA-256 than {policy.digest}: its definition was changed"
         used = {name for entrant in self._declared.schedule.declared.entrants for name in entrant.policy_names}
-        given = self._versions.policies.keys() | self._versions.problems.keys()
-        if lacking := sorted((used | {*self._declared.schedule.problems}) - given):
+        played = {*self._declared.schedule.problems}
+        if lacking := sorted((used - self._versions.policies.keys()) | (played - self._versions.problems.keys())):
             raise ValueError(f"{lacking[0]} is declared and missing: it was removed")
 
     def check_report(self) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -290,3 +291,19 @@ def test_repetitions_that_the_evaluator_fails_do_not_spend_the_budget_of_externa
     run, propose = external_run(NoisyToy(2.0, breaking=range(5, 99), reason="invalid_rewards"), toy_spec(40))
     propose("x = 5\ny = 1\n")
     assert (run.candidates[4].targets, run.progress.evaluations) == (0, 5)
+
+
+class Penalty(NoisyToy):
+    """One of the seven evaluations after the end has a penalty far beyond the declared range."""
+
+    def evaluate(self, problem: Problem, programs: Sequence[str], **options: object) -> list[Evaluation]:
+        results = super().evaluate(problem, programs, **options)  # type: ignore[arg-type]
+        if len(programs) == 7:
+            results[3] = replace(results[3], rewards=(5.0, 1e200), failure=None)
+        return results
+
+
+def test_a_penalty_after_the_end_is_a_failed_evaluation() -> None:
+    _, run = noisy_run(toy_spec(20, final_evaluations=7, seed=1), Penalty(0.5))
+    assert (run.progress.state, run.progress.final["failed"]) == (RunState.COMPLETED, 1)
+    assert all(map(math.isfinite, run.progress.final["margin"]))

@@ -175,6 +175,8 @@ def _interval(groups: list[FloatArray], difference: float, level: float) -> tupl
     if min(len(group) for group in groups) < 2 or all(all_equal(group) for group in groups):
         return None, None
     errors = [float(group.var(ddof=1)) / len(group) for group in groups]
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(g) - 1) for e, g in zip(errors, groups, strict=True))
-    half = float(special.stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(errors))
+    if not 0 < (total := sum(errors)) < math.inf:  # of scores whose squares are too small or large for a float
+        return None, None
+    freedom = 1 / sum((e / total) ** 2 / (len(g) - 1) for e, g in zip(errors, groups, strict=True))
+    half = float(special.stdtrit(freedom, (1 + level) / 2)) * math.sqrt(total)
     return difference - half, difference + half

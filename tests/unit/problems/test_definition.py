@@ -157,3 +157,15 @@ def test_errors_beyond_the_limit_are_only_counted() -> None:
         "has 20002 errors, too many to report: try it with a few of its cases first"
     ]
     assert len(field_errors) < 10
+
+
+EVALUATED = {"kind": "evaluator", "cases": [], "evaluator": "def evaluate(candidate, context): pass\n"}
+STAGE = {"name": "one", "objectives": ["right"], "function": ["evaluate"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [({"entry_point": ["solve"]}, "entry_point"), ({**EVALUATED, "stages": [STAGE]}, "stages.0.function")],
+)
+def test_a_function_name_that_is_no_text_is_an_error_with_its_place(changes: dict[str, Any], where: str) -> None:
+    assert where in [each.where for each in field_errors_of(**changes)]

@@ -187,3 +187,15 @@ def test_a_bomb_that_states_a_small_size_does_not_fill_the_memory(tmp_path: Path
 @pytest.mark.parametrize("reason", ["Traceback:\nKeyError", "step: 10%\rKeyError", "\nKeyError\r\n", "a\x0bKeyError"])
 def test_a_reason_is_one_line_of_the_table(reason: str) -> None:
     assert last_line(reason) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("source", "goal", "name", "like"),
+    [("policies", "problems", "q0@1", "p0@1"), ("problems", "policies", "p3@1", "q0@1")],
+)
+def test_a_version_of_the_wrong_kind_is_missing(source: str, goal: str, name: str, like: str) -> None:
+    versions = json.loads(files_of(BUNDLE)["versions.json"])
+    versions[goal][name] = {**versions[goal][like], **({"name": name} if goal == "problems" else {})}
+    del versions[source][name]
+    faults = faults_of(verify(zipped({**files_of(BUNDLE), "versions.json": json.dumps(versions).encode()})))
+    assert f"{name} is declared and missing" in faults["versions"][0]

@@ -178,3 +178,16 @@ def test_equal_methods_with_different_runs_pass_and_their_checkpoints_fail() -> 
 @pytest.mark.parametrize(("value", "text"), [(1.39e-17, "+0"), (-1e-13, "+0"), (0.05, "+0.05"), (-1234.5, "-1,234")])
 def test_rounding_errors_are_no_differences(value: float, text: str) -> None:
     assert shown(value, "+.3g") == text
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e90])
+@pytest.mark.parametrize("first", [(), (0, 50)], ids=["paired", "unpaired"])
+def test_scores_may_have_any_scale(scale: float, first: tuple[int, ...]) -> None:
+    schedule = methods_of(5, 5, metric="best_score", first=first)
+    results = results_of(schedule)
+    results.score[:] *= scale
+    results.best_by[:] *= scale
+    (comparison,) = report_of(schedule, results).standings.methods
+    assert comparison.low is not None
+    assert comparison.high is not None
+    assert comparison.low <= comparison.difference <= comparison.high
