@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from speciate.client.evaluation_worker import retried
 from speciate.domain import errors
+from speciate.domain.values import digest_of
 from speciate.schema.engines import EngineEvaluation, EngineSession, ModelAnswer
 
 T = TypeVar("T")
@@ -159,7 +160,7 @@ class Relay:
 
     def _evaluate(self, body: bytes) -> dict[str, Any]:
         sent = _Program.model_validate_json(body)
-        key = sent.id or str(uuid4())
+        key = digest_of(sent.id) if sent.id else str(uuid4())  # keys have no blanks
         self._pending.add(key)
         try:
             result = self._call(lambda: self._service.evaluate(self._session.id, sent.program, key=key))
@@ -225,12 +226,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_POST()
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "0")
+        length = self.headers.get("Content-Length", "" if "Transfer-Encoding" in self.headers else "0")
         if length.isdecimal() and int(length) <= _BODY_BYTES:
             status, answer = self.relay.answer(self.path, self.rfile.read(int(length)))
         else:
             self.close_connection = True
-            status, answer = 413, {"error": {"code": "too_large", "message": f"At most {_BODY_BYTES} bytes."}}
+            status, code, message = 413, "too_large", f"At most {_BODY_BYTES} bytes."
+            if not length.isdecimal():
+                status, code, message = 411, "length_required", "Send the length of the body as Content-Length."
+            answer = {"error": {"code": code, "message": message}}
         streamed, data = answer.get("object") == _CHUNK, to_json(answer)
         self.send_response(status)
         self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")

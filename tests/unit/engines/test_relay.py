@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from unittest.mock import Mock
 from uuid import UUID
 
 import httpx
 import pytest
 
 from speciate.domain.errors import ConflictError, PolicyUnavailableError, TooLargeError, UnavailableError
+from speciate.domain.values import WORD
 from speciate.engines.check import ToyService, toy_session
 from speciate.engines.relay import Relay
 from speciate.schema.engines import EngineEvaluation
@@ -243,3 +247,19 @@ def test_a_request_waits_for_a_service_that_restarts(
     monkeypatch.setattr(service, "evaluate", restarting)
     assert http.post("/evaluate", json=program(7)).json()["score"] == 0.07
     assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("id_", ["é-1", "a\nb", "island 0, generation 3"])
+def test_any_id_is_a_key_that_the_service_takes(
+    http: httpx.Client, service: ToyService, monkeypatch: pytest.MonkeyPatch, id_: str
+) -> None:
+    evaluate = Mock(wraps=service.evaluate)
+    monkeypatch.setattr(service, "evaluate", evaluate)
+    assert http.post("/evaluate", json=program(7) | {"id": id_}).status_code == 200
+    assert re.fullmatch(WORD, evaluate.call_args.kwargs["key"])
+
+
+def test_a_body_in_chunks_is_named(http: httpx.Client, relay: Relay) -> None:
+    reply = http.post("/evaluate", content=iter([json.dumps(program(7)).encode()]))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (411, "length_required")
+    assert relay.refused["score"] == 0
