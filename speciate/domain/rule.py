@@ -34,7 +34,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, float], Any]]] = {
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 """Regular expression of a number in a rule; a word may follow it without a blank."""
 _TOKEN: Final = re.compile(
-    rf"\s*(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))", re.ASCII
+    rf"(?u:\s*)(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))", re.ASCII
 )
 _MAX_LENGTH: Final = 10_000
 _MAX_DEPTH: Final = 50

@@ -55,7 +55,8 @@ def problem_texts(problem: Problem) -> dict[str, str]:
     folder.programs(problem, definition)
     if cases := definition.get("cases"):
         text = "[\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]\n"
-        definition["cases"] = folder.placed(_CASES, text) or cases
+        # A definition cannot hold the null of a case, so another name is tried.
+        definition["cases"] = folder.placed(_CASES, text) or folder.placed(f"problem_{_CASES}", text) or cases
     folder.contents(definition, "files")
     folder.prompts(definition)
     return {FILE_NAME: toml_text(definition, {}), **folder.files}

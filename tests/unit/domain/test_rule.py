@@ -23,6 +23,7 @@ NAMES = ("a", "b")
         ("not not a != 1", (2.0, 0.0), True),
         ("a>=-1.5e-3", (-0.001, 0.0), True),
         ("  a<.5  ", (0.4, 0.0), True),
+        ("\u00a0a >=\u00a05\u2003and b < 1", (5.0, 0.0), True),
     ],
 )
 def test_rules(text: str, rewards: tuple[float, float], expected: bool) -> None:

@@ -45,6 +45,13 @@ CASES = [{"input": [None, {"a": [1.5, "\u2028"]}], "expected": None, "tolerance"
         {"seed_program": text_of({"candidate.py": "import a\n", "a.py": "x = 1\n"}), "many_files": True},
         {"seed_program": text_of({"candidate.py": "", "b/a.py": "x = 1\n"}), "many_files": True},
         {"kind": "cases", "evaluator": "", "cases": CASES, "objectives": [{"name": "gain"}]},
+        {
+            "kind": "cases",
+            "evaluator": "",
+            "cases": CASES,
+            "objectives": [{"name": "gain"}],
+            "data_files": {"cases.json": "[]"},
+        },
         {"kind": "data", "evaluator": "def score(text, context): ...\n", "seed_program": '{"a": 1}'},
         {"files": {"a.txt": "x", "problem.toml": "y"}, "data_files": {"a.txt": "z", "deep/b.bin": "data:;base64,//4="}},
         {"files": {"a b": "x"}, "data_files": {"evaluate.py": "taken", "c": "data:;base64,eA=="}},
