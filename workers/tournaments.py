@@ -3,14 +3,16 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
 from speciate.domain.declaration import DeclarationState
-from speciate.domain.errors import QuotaExceededError
+from speciate.domain.errors import ConflictError, QuotaExceededError
+from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.runs.declarations import entrant_policies
-from speciate.runs.start import prepare_run, start_run
+from speciate.runs.start import prepare_run
 from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
 from speciate.storage.stores import Stores
@@ -41,6 +43,9 @@ class TournamentController:
         store.summaries.record_ended(store.get(declared_id))
         record, active = store.get(declared_id), store.active_runs(declared_id)
         for run in active:
+            if (record.state, run.state) == (DeclarationState.RUNNING, RunState.CREATED):  # the worker died meanwhile
+                with suppress(ConflictError):  # another one started or cancelled it
+                    stores.signals.committed(stores.runs.start(run.run_id))
             steer(stores, record, run.run_id, run.state, run.reason)
         if record.state is not DeclarationState.RUNNING:
             store.complete(declared_id)  # if it is paused and its runs have all ended, nothing is left to resume
@@ -100,27 +105,25 @@ def _start_next(stores: Stores, record: TournamentRecord, count: int, without: S
     started = 0
     for ordinal, planned in stores.tournaments.next(record.id, max(0, count), without):
         try:
-            run_id = _start(stores, record, ordinal, planned)
+            _start(stores, record, ordinal, planned)
         except QuotaExceededError as error:
             _log.info("tournament %s waits: %s", record.slug, error)
             break  # another client used the quota in the meantime
-        stores.tournaments.attach(record.id, ordinal, run_id)
         started += 1
     return started
 
 
-def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: PlannedRun) -> UUID:
+def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: PlannedRun) -> None:
     entrant = record.declaration.entrant(planned.entrant)
-    run_id, _ = start_run(
-        stores.runs,
-        stores.signals,
+    run_id, _ = stores.runs.create(
         prepare_run(
             stores.runs,
             problem=stores.catalog.problem(planned.problem),
             policies=entrant_policies(entrant, stores.catalog),
             spec=record.declaration.spec(entrant, planned.seed),
-            # If the worker dies before the run is attached, the next pass finds the same run by its key.
+            # If the worker dies before the run is attached, the next pass finds the same run by its key, not started.
             idempotency_key=f"tournament {record.id} {ordinal}",
-        ),
+        )
     )
-    return run_id
+    stores.tournaments.attach(record.id, ordinal, run_id)
+    stores.signals.committed(stores.runs.start(run_id))

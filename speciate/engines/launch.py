@@ -42,6 +42,8 @@ def run_engine(
     """
     home, run, log = folder / "home", folder / "run.json", folder / "output.log"
     output = home / "output"
+    if output.is_symlink() or output.is_file():  # what an earlier attempt put in place of the folder
+        output.unlink()
     output.mkdir(parents=True, exist_ok=True)
     language = known_language(session.language)
     initial = folder / f"initial{Path(language.file).suffix if language else '.py'}"

@@ -50,6 +50,8 @@ def keep(history, program):
 if __name__ == "__main__":
     lines = _HISTORY.read_text(encoding="utf-8").split("\n")[:-1] if _HISTORY.exists() else []
     past = [json.loads(line) for line in lines]
+    if _HISTORY.exists():  # without a line that a kill has cut off
+        _HISTORY.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if RUN["seed_program"] and not past:
         keep(past, RUN["seed_program"])
     with ThreadPoolExecutor(RUN["concurrency"]) as pool:

@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -38,6 +39,11 @@ from workers.tournaments import TournamentController
 from workers.webhooks import body_of
 
 __all__ = ["fair"]
+
+
+class Killed(BaseException):
+    """The process was killed."""
+
 
 pytestmark = pytest.mark.servers
 
@@ -107,21 +113,19 @@ def test_controller_killed_at_any_step_reports_the_same(fair: Lab, monkeypatch: 
     declare(fair)
     store, chance = type(fair.stores.tournaments), Random(0)
 
-    class Killed(BaseException):
-        pass
-
     def dying(owner: type, method: str) -> Any:
         original = getattr(owner, method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            # The process ends before the call takes effect; for ``attach`` this is after the run was started.
+            # The process ends before the call takes effect; for ``attach`` this is after the run was created.
             if chance.random() < 0.3:
                 raise Killed
             return original(*args, **kwargs)
 
         return call
 
-    for owner, method in ((store, "attach"), (RunSummaries, "record_ended"), (store, "complete")):
+    runs = type(fair.stores.runs)
+    for owner, method in ((store, "attach"), (runs, "start"), (RunSummaries, "record_ended"), (store, "complete")):
         monkeypatch.setattr(owner, method, dying(owner, method))
     for _ in range(400):
         with suppress(Killed):
@@ -133,6 +137,21 @@ def test_controller_killed_at_any_step_reports_the_same(fair: Lab, monkeypatch: 
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
     assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
     assert report_of(fair) == undisturbed
+
+
+@pytest.mark.parametrize(("method", "state"), [("attach", "created"), ("start", "cancelled")])
+def test_a_run_whose_worker_was_killed_does_not_outlive_its_tournament(
+    fair: Lab, monkeypatch: pytest.MonkeyPatch, method: str, state: str
+) -> None:
+    declare(fair)
+    owner = type(fair.stores.tournaments if method == "attach" else fair.stores.runs)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            TournamentController().run(fair.stores)
+    assert fair.api.post("/v1/tournaments/first:cancel").status_code == 200
+    play(fair, passes=3, units=0)
+    assert rows_of(fair, "SELECT state FROM run_progress") == [(state,)]
 
 
 NEWER = """UPDATE tournaments SET declaration = declaration || '{"tomorrow": 1}' WHERE slug = 'first'"""
@@ -285,7 +304,7 @@ def test_run_that_cannot_start_pauses_the_tournament(fair: Lab, monkeypatch: pyt
         raise InvalidInputError("the strategy is gone.")
 
     declare(fair)
-    monkeypatch.setattr("workers.tournaments.start_run", refuse)
+    monkeypatch.setattr("workers.tournaments.prepare_run", refuse)
     TournamentController().run(fair.stores)
     paused = fair.api.get("/v1/tournaments/first").json()
     assert (paused["state"], paused["reason"]) == ("paused", "a run cannot start or continue: the strategy is gone.")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from speciate.engines.check import check
+from speciate.engines.check import ToyService, check, toy_session
 from speciate.engines.installation import from_command, installed
+from speciate.engines.launch import run_engine
+from speciate.engines.relay import Relay
 
 HOWTO = Path(__file__).resolve().parents[3] / "docs" / "howto" / "enter-an-engine.md"
 (EXAMPLE,) = re.findall(r"```python\n(.*?)^```\n", HOWTO.read_text(), re.DOTALL | re.MULTILINE)
@@ -65,3 +67,20 @@ def test_an_engine_that_leaves_a_process(tmp_path: Path) -> None:
         "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n" + EXAMPLE
     )
     assert broken_rules(tmp_path, source) == {"It leaves no processes"}
+
+
+def test_a_baseline_goes_on_although_a_kill_has_cut_its_history(tmp_path: Path) -> None:
+    engine, service = installed("sequential-sampling", tmp_path), ToyService()
+    assert engine is not None
+    history = tmp_path / "home" / "output" / "history.jsonl"
+    history.parent.mkdir(parents=True)
+    history.write_text('{"program": "x = 1", "score": 0.1}\n{"program": "x = 2", "sco')
+    for killed_at in (3, 99):
+        session = toy_session("sequential-sampling", service)
+        with Relay(service, session) as relay:
+
+            def must_end(most: int = killed_at, relay: Relay = relay) -> bool:
+                return relay.overdue or len(service.programs) >= most
+
+            ended, output = run_engine(engine, session, tmp_path, relay, 20, must_end)
+    assert (ended.status, output) == (0, "")

@@ -81,3 +81,17 @@ def test_a_bundled_engine_refuses_unknown_options(tmp_path: Path, name: str, kno
     assert engine is not None
     with pytest.raises(SpeciateError, match=f"unknown engine option 'bests': expected {known}\\."):
         run(OneRun(name, {"bests": 3}), engine, tmp_path)
+
+
+class Twice(OneRun):
+    """Offers the run again after the first attempt, as after a pause."""
+
+    def acquire(self, **_: object) -> EngineSession | None:
+        return self.session if len(self.ends) < 2 else None
+
+
+@pytest.mark.parametrize("change", ["open(output, 'w')", "os.symlink('nowhere', output)"])
+def test_an_engine_that_spoils_its_folder_does_not_end_the_runner(tmp_path: Path, change: str) -> None:
+    service, read = Twice("mine", {}), "json.load(open(os.environ['SPECIATE_ENGINE_RUN']))['output']"
+    run(service, mine(tmp_path, f"{ASK}\nimport json\noutput = {read}\nos.rmdir(output)\n{change}"), tmp_path)
+    assert [outcome for outcome, _ in service.ends] == ["finished", "finished"]
