@@ -10,8 +10,18 @@ from typing import Self
 
 import numpy as np
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.candidate import (
+    NOT_THE_PROGRAMS_FAULT,
+    Candidate,
+    Evaluation,
+    Failure,
+    FailureKind,
+    Individual,
+    Proposal,
+    Repeat,
+)
 from speciate.domain.data_files import content_of
+from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import BEST_FILE, Problem
 from speciate.domain.target import TargetSet
@@ -203,20 +213,16 @@ def repeat_evaluation(
     if member.repeats and not problem.stages:  # a repeat that stopped at a stage has no values
         met = [0 if isinstance(repeat, str) else problem.targets_met(repeat) for repeat in member.repeats]
         return member.repeats, reduce(and_, met)
-    carried = work.carried(context.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, i) for i in range(1, problem.confirmations + 1)]
-    name_evaluations({(member.program, seed): number for seed in seeds})
-    results = evaluator.evaluate(with_output(problem, carried), [member.program] * len(seeds), seeds=seeds)
+    results = _evaluate_again(context, work, evaluator, member, seeds)
     return tuple(map(_repeat, results)), reduce(and_, (_targets(context, result) for result in results))
 
 
 def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient, member: Individual) -> FinalValue:
     """Evaluate the best candidate ``final_evaluations`` times, with seeds that no earlier evaluation had."""
     problem, number, count = context.problem, member.number, context.spec.final_evaluations
-    carried = work.carried(context.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, problem.confirmations + i) for i in range(1, count + 1)]
-    name_evaluations({(member.program, seed): number for seed in seeds})
-    evaluations = evaluator.evaluate(with_output(problem, carried), [member.program] * count, seeds=seeds)
+    evaluations = _evaluate_again(context, work, evaluator, member, seeds)
     results = reject_out_of_scale(problem, dict(enumerate(evaluations))).values()
     rewards = np.array([result.rewards for result in results if result.rewards is not None])
     mean = tuple(rewards.mean(axis=0).tolist()) if len(rewards) else ()
@@ -227,6 +233,20 @@ def final_value(context: RunContext, work: WorkStore, evaluator: EvaluatorClient
         error = rewards.std(axis=0, ddof=1) / math.sqrt(len(rewards))
         margin = tuple((float(stdtrit(len(rewards) - 1, 0.975)) * error).tolist())
     return FinalValue(number, len(rewards), mean, margin, failed=count - len(rewards))
+
+
+def _evaluate_again(
+    context: RunContext, work: WorkStore, evaluator: EvaluatorClient, member: Individual, seeds: Sequence[int]
+) -> list[Evaluation]:
+    """Raises ``EvaluatorUnavailableError`` also if an evaluation was lost, which says nothing about the candidate."""
+    carried = work.carried(context.run_id, member.number) if context.problem.carry is not None else None
+    name_evaluations({(member.program, seed): member.number for seed in seeds})
+    results = evaluator.evaluate(with_output(context.problem, carried), [member.program] * len(seeds), seeds=seeds)
+    for result in results:
+        if result.failure is not None and result.failure.reason in NOT_THE_PROGRAMS_FAULT:
+            reason = f"a confirmation of candidate {member.number} was lost ({result.failure.reason})"
+            raise EvaluatorUnavailableError(f"{reason}; resume to try again")
+    return results
 
 
 def _repeat(result: Evaluation) -> Repeat:

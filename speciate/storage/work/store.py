@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
@@ -251,8 +252,7 @@ class PostgresWorkStore(Store):
         """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
             progress = lock_progress(connection, lease.run_id).progress
-            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(SQL.release, keys).one_or_none()
+            back = _give_back(connection, lease, reason)
             if back is None:
                 return None
             spent = spent or ledger.most_of(progress, self.context(lease.run_id), _answers(lease), back.reserved)
@@ -264,8 +264,7 @@ class PostgresWorkStore(Store):
     def _release(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
-            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(SQL.release, keys).one_or_none()
+            back = _give_back(connection, lease, reason)
             if back is None:
                 if spent is not None:
                     self._charge_cancelled(connection, lease, spent)
@@ -308,6 +307,11 @@ class PostgresWorkStore(Store):
                 return write_change(connection, locked)
             granted = record(FinishedUnit(connection, context, locked, reserved))
             return write_change(connection, locked, granted or ())
+
+
+def _give_back(connection: sa.Connection, lease: Lease, reason: str) -> sa.Row[Any] | None:
+    keys = {"id": lease.work_id, "token": lease.token, "reason": reason, "lost": [*NOT_THE_PROGRAMS_FAULT]}
+    return connection.execute(SQL.release, keys).one_or_none()
 
 
 def _answers(lease: Lease) -> int:

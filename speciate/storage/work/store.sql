@@ -11,7 +11,11 @@ RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload, p.events
 UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)
 WHERE id = :id AND lease_token = :token AND state = 'leased'
 
--- release: Make a unit ready again, which counts as no attempt.
+-- release: Make a unit ready again, which counts as no attempt; lost external evaluations are requested again.
+WITH dropped AS (
+  DELETE FROM external_evaluations e USING work w
+  WHERE w.id = :id AND w.lease_token = :token AND w.state = 'leased' AND e.work_id = w.id
+    AND e.result -> 'failure' ->> 'reason' = ANY(:lost))
 UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL, attempt = attempt - 1,
   reserved_tokens = 0, reason = :reason
 WHERE id = :id AND lease_token = :token AND state = 'leased'

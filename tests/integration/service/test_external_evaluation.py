@@ -41,9 +41,8 @@ def outside(api: Api, stores: Stores) -> Lab:
 def work(lab: Lab) -> None:
     """Do the work that workers can do now: parked units wait for results."""
     executor = WorkExecutor(lab.stores.work, lab.stores.signals, ToyEvaluator(), build_client)
-    while ready := [unit for unit in lab.stores.runs.work_in_flight() if unit.state != "parked"]:
-        for unit in ready:
-            executor.execute(unit.work_id)
+    while any(executor.execute(unit.work_id) for unit in lab.stores.runs.work_in_flight()):
+        pass
 
 
 def acquire(api: Api, count: int = 100, **body: Any) -> list[dict[str, Any]]:
@@ -231,6 +230,26 @@ def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails
     work(outside)
     (candidate,) = outside.api.get(f"/v1/runs/{run}/candidates").json()["items"]
     assert (candidate["failure"], candidate["failure_reason"]) == ("crashed", "worker_lost")
+
+
+def test_a_confirmation_without_evaluator_pauses_the_run_and_refutes_no_target(outside: Lab, stores: Stores) -> None:
+    stores.catalog.add_problem(external(slug="good", seed_program="x = 9\ny = 1\n"))
+    run = outside.start(1, problem="good")
+    work(outside)
+    submit(outside.api, *map(measured, acquire(outside.api)))
+    work(outside)
+    for _ in range(MAX_EXTERNAL_ATTEMPTS):
+        assert acquire(outside.api)
+        lapse(stores)
+    for commit in stores.evaluations.fail_lapsed():
+        stores.signals.committed(commit)
+    work(outside)
+    record = outside.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], "worker_lost" in record["reason"]) == ("paused", True)
+    outside.api.post(f"/v1/runs/{run}:resume")
+    drive(outside)
+    claims = outside.api.get(f"/v1/runs/{run}/unlocks").json()["items"]
+    assert {claim["state"] for claim in claims} == {"confirmed"}
 
 
 def lapse(stores: Stores) -> None:
