@@ -65,16 +65,11 @@ class RetentionStore(Store):
     def prune(self, runs: Sequence[PrunableRun], now: datetime) -> None:
         """Prune runs and then unused prompts."""
         for run in runs:
-            for statement in (
-                SQL.prune_candidates,
-                SQL.prune_results,
-                SQL.prune_rollouts,
-                SQL.prune_seeds,
-                SQL.mark_pruned,
-            ):
+            for statement in (SQL.prune_candidates, SQL.prune_results, SQL.prune_rollouts, SQL.prune_seeds):
                 self._execute(statement, {"id": run.run_id})
-        unused = self._rows(SQL.unused_prompts, {"ids": [run.run_id for run in runs]})
-        self._drop_prompts(unused, floor7(now.timestamp() - _SKEW_S))
+        ids = {"ids": [run.run_id for run in runs]}
+        self._drop_prompts(self._rows(SQL.unused_prompts, ids), floor7(now.timestamp() - _SKEW_S))
+        self._execute(SQL.mark_pruned, ids)  # last: an interrupted pass is repeated for all of them
 
     def _drop_prompts(self, rows: Sequence[sa.Row[Any]], since: UUID) -> None:
         """Delete prompts by their digests, few at a time: nobody can add rollouts meanwhile."""

@@ -36,13 +36,13 @@ WHERE run_id = :id AND completion <> '' AND id NOT IN ({kept_rollouts})
 -- prune_seeds: Delete the seed programs of a run.
 UPDATE run_seeds SET program = '' WHERE run_id = :id
 
--- mark_pruned: Record that a run is pruned.
-UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = :id
+-- mark_pruned: Record that runs are pruned.
+UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = ANY(:ids)
 
 -- unused_prompts: Prompts of runs that only pruned rollouts refer to.
 SELECT prompt_digest FROM rollouts WHERE run_id = ANY(:ids)
 EXCEPT SELECT prompt_digest FROM rollouts o JOIN run_progress g ON g.run_id = o.run_id
-WHERE g.pruned_at IS NULL OR o.completion <> ''
+WHERE (g.pruned_at IS NULL AND g.run_id <> ALL(:ids)) OR o.completion <> ''
 
 -- lock_prompts: Block concurrent inserts of rollouts, which may refer to an unused prompt.
 LOCK TABLE prompts IN SHARE ROW EXCLUSIVE MODE

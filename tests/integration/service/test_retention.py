@@ -11,7 +11,7 @@ from sqlalchemy import column, delete, insert, table, text
 from sqlalchemy.exc import DBAPIError
 
 from speciate.cli.runs.replay import replay_run
-from speciate.domain.errors import ReplayError
+from speciate.domain.errors import ReplayError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.ids import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
@@ -100,6 +100,24 @@ def test_pruning_deletes_what_failures_quote_of_answers(lab: Lab) -> None:
     assert rows_of(lab, query)
     assert prune_runs(lab.stores, -1.0) == 1
     assert not rows_of(lab, query)
+
+
+def test_an_interrupted_pass_is_repeated(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.stores.catalog.add_policy(scripted(["no program"], slug="talker"))
+    lab.start(5, policy="talker")
+    lab.work()
+    retention, later = RetentionStore(lab.stores.engine), datetime.now(UTC) + timedelta(hours=1)
+
+    def interrupt(*_: object) -> None:
+        raise UnavailableError("the service stops")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RetentionStore, "_drop_prompts", interrupt)
+        with pytest.raises(UnavailableError):
+            retention.prune(retention.prunable(later, (RunState.COMPLETED,)), later)
+    assert rows_of(lab, "SELECT digest FROM prompts")
+    retention.prune(retention.prunable(later, (RunState.COMPLETED,)), later)
+    assert not rows_of(lab, "SELECT digest FROM prompts")
 
 
 def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
