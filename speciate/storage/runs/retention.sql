@@ -18,7 +18,11 @@ SELECT (
   ) + (SELECT coalesce(sum(pg_column_size(program)), 0) FROM run_seeds WHERE run_id = :id) + (
     SELECT coalesce(sum(pg_column_size(completion) + coalesce(pg_column_size(logprobs), 0)
       + coalesce(pg_column_size(token_ids), 0)), 0)
-    FROM rollouts WHERE run_id = :id AND id NOT IN ({kept_rollouts}))
+    FROM rollouts WHERE run_id = :id AND id NOT IN ({kept_rollouts})
+  ) + (SELECT coalesce(sum(pg_column_size(system) + pg_column_size("user")), 0) FROM asks WHERE run_id = :id) + (
+    SELECT coalesce(sum(pg_column_size(program) + coalesce(pg_column_size(measured), 0)
+      + coalesce(pg_column_size(result), 0)), 0)
+    FROM external_evaluations WHERE run_id = :id)
 
 -- prune_candidates: Delete the texts of the candidates of a run.
 UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{"pruned": "the texts are gone"}'
@@ -35,6 +39,12 @@ WHERE run_id = :id AND completion <> '' AND id NOT IN ({kept_rollouts})
 
 -- prune_seeds: Delete the seed programs of a run.
 UPDATE run_seeds SET program = '' WHERE run_id = :id
+
+-- prune_asks: Delete the prompts that a run handed out to proposers.
+DELETE FROM asks WHERE run_id = :id
+
+-- prune_evaluations: Delete the programs and results of external evaluations of a run; its candidates have them.
+DELETE FROM external_evaluations WHERE run_id = :id
 
 -- mark_pruned: Record that runs are pruned.
 UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = ANY(:ids)

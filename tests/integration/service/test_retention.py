@@ -17,6 +17,7 @@ from speciate.ids import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Lab, scripted
+from tests.integration.service.test_external_evaluation import external, work
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
 from tests.support.runs import ToyEvaluator
 from workers.retention import RetentionJob, prune_runs
@@ -100,6 +101,21 @@ def test_pruning_deletes_what_failures_quote_of_answers(lab: Lab) -> None:
     assert rows_of(lab, query)
     assert prune_runs(lab.stores, -1.0) == 1
     assert not rows_of(lab, query)
+
+
+def test_pruning_deletes_handed_out_prompts_and_programs_that_waited_for_an_evaluator(lab: Lab) -> None:
+    asked = lab.start(9)
+    lab.work(1)
+    assert lab.api.post(f"/v1/runs/{asked}:ask", {"count": 1}).json()["items"]
+    lab.stores.catalog.add_problem(external(slug="outside"))
+    waiting = lab.start(9, problem="outside")
+    work(lab)
+    stored = "SELECT id FROM asks UNION ALL SELECT id FROM external_evaluations"
+    assert len(rows_of(lab, stored)) == 2
+    for run in (asked, waiting):
+        lab.api.post(f"/v1/runs/{run}:cancel")
+    assert prune_runs(lab.stores, -1.0) == 2
+    assert rows_of(lab, stored) == []
 
 
 def test_an_interrupted_pass_is_repeated(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
