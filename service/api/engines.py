@@ -19,7 +19,7 @@ from speciate.domain.charge import Charge
 from speciate.domain.errors import BudgetSpentError, ConflictError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
-from speciate.domain.values import MAX_PROGRAM_BYTES, WORD, Identifier, Slug, Value
+from speciate.domain.values import MAX_PROGRAM_BYTES, WORD, Identifier, Slug, Value, text_digest
 from speciate.ports.policy import SampleRequest
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.engines import prompt_of, score_of
@@ -235,7 +235,7 @@ def _propose(session_id: UUID, context: RunContext, program: str, key: str, stor
             WeightedPolicy(context.proposer, context.proposer_id),
             [ProposedCandidate(program=program, model=context.spec.engine)],
             author=author,
-            idempotency_key=f"engine {key}",
+            idempotency_key=f"engine {key} {text_digest(program)}",
         )
     except ConflictError:
         require_running(context, stores.runs.get(context.run_id).state)

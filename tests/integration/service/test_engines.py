@@ -144,7 +144,7 @@ def test_a_lost_runner_is_replaced_and_the_third_loss_fails_the_run(lab: Lab) ->
         session = acquire(lab)
         assert session is not None
         assert session["attempt"] == attempt
-        assert evaluate(lab, session["id"], f"x = {attempt}\ny = 5\n").status_code == 200
+        assert evaluate(lab, session["id"], f"x = {attempt}\ny = 5\n", key="1").status_code == 200
         with lab.stores.engine.begin() as connection:
             connection.execute(text("UPDATE engine_sessions SET lease_until = now() - interval '1 second'"))
     assert acquire(lab) is None
