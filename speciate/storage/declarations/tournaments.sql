@@ -30,7 +30,8 @@ FROM unnest(cast(:entrants AS text[]), cast(:problems AS text[]), cast(:seeds AS
 
 -- active_runs: Started runs that have not ended.
 SELECT r.run_id, r.entrant, p.state, p.reason, p.state = 'running' AND p.live = 0 AS waits,
-  EXISTS (SELECT FROM engine_sessions s WHERE s.run_id = r.run_id AND s.state = 'open') AS held
+  EXISTS (SELECT FROM engine_sessions s WHERE s.run_id = r.run_id AND s.state = 'open'
+    AND s.lease_until > clock_timestamp()) AS held
 FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
 WHERE r.tournament_id = :id AND NOT r.ended ORDER BY r.ord
 

@@ -224,6 +224,13 @@ def test_engines_and_external_proposers_enter_tournaments(fair: Lab) -> None:
     record = fair.api.get("/v1/tournaments/first").json()
     assert (record["started"], record["ended"], record["state"]) == (9, 3, "running")
     assert record["reason"] == "waits for engine 'mine' (speciate engines run mine --command \"python …\")"
+    assert acquire(fair, tournament="first", engines=["mine"]) is not None
+    play(fair, passes=3)
+    assert fair.api.get("/v1/tournaments/first").json()["reason"] is None
+    with fair.stores.engine.begin() as connection:  # the runner was killed
+        connection.execute(text("UPDATE engine_sessions SET lease_until = now() - interval '1 second'"))
+    play(fair, passes=3)
+    assert fair.api.get("/v1/tournaments/first").json()["reason"] == record["reason"]
     while (session := acquire(fair, tournament="first", engines=["mine"])) is not None:
         assert session["engine_options"] == {"k": 2}
         session_run = session["run_id"]
