@@ -1,5 +1,6 @@
 -- running_seconds: Running seconds of a run until now, by the database's clock, which all workers share.
-seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END
+-- A clock that was set back gives no time back.
+seconds + CASE WHEN state = 'running' THEN greatest(0, extract(epoch FROM clock_timestamp() - running_since)) ELSE 0 END
 
 -- ensemble_shares: The ensemble of run r as JSON for ``runs.context.members``, proposers first.
 (SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug,

@@ -4,7 +4,7 @@ UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,
 FROM run_progress p
 WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'
   AND (w.kind = 'confirm' OR p.budget_seconds IS NULL
-    OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds < p.budget_seconds)
+    OR greatest(0, extract(epoch FROM clock_timestamp() - p.running_since)) + p.seconds < p.budget_seconds)
 RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload, p.events
 
 -- extend: Renew a lease.

@@ -151,6 +151,15 @@ def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(stores: S
     assert kinds.count(EventKind.WORK_POISONED) == 1
 
 
+def test_a_clock_that_is_set_back_gives_no_time_back(stores: Stores) -> None:
+    run_id = _begin(stores, toy_spec(budget={"seconds": 60})).run_id
+    with stores.engine.begin() as connection:  # as after the clock was set back by an hour
+        connection.execute(sa.text("UPDATE run_progress SET running_since = clock_timestamp() + interval '1 hour'"))
+    assert stores.runs.get(run_id).spent.seconds == 0
+    stores.runs.pause(run_id)
+    assert (stores.runs.get(run_id).spent.seconds, stores.work.seconds_left(run_id)) == (0, 60)
+
+
 def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(stores: Stores) -> None:
     commit = _begin(stores, problem=toy_problem(seed_program=""))
     lease = _claim(stores, commit.dispatch[0].id)
