@@ -31,9 +31,11 @@ def write_archive(url: str, path: Path) -> None:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     try:
-        options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={draft}", f"--dbname={_address(url)}"]
-        # The password goes into the environment: every user of the machine can read the arguments.
-        environment = {**os.environ, "PGPASSWORD": sa.make_url(url).password or "", "LC_ALL": "C"}
+        options = ["--format=custom", "--no-owner", "--no-privileges", "--no-password"]
+        options += [f"--file={draft}", f"--dbname={_address(url)}"]
+        # The password goes into the environment, which may have one already: all users can read the arguments.
+        password = sa.make_url(url).password
+        environment = os.environ | {"LC_ALL": "C"} | ({"PGPASSWORD": password} if password else {})
         arguments = [str(find_client("pg_dump", major)), *options]
         done = subprocess.run(arguments, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:

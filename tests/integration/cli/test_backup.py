@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
+from speciate.cli.pg_archive import check_restorable, write_archive
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
 from speciate.embedded.binaries import find_client
@@ -237,6 +238,33 @@ def test_backup_names_the_weights_that_it_does_not_hold(
     code, _, err = call(source, "backup", str(tmp_path / "some.dump"))
     assert code == ExitCode.OK
     assert f"copy {tmp_path / 'learned'}, too" in err
+
+
+def test_the_password_may_be_in_the_environment(
+    settings: Settings, stores: Stores, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade(stores.engine)
+    assert settings.database_url is not None
+    url = sa.make_url(settings.database_url.get_secret_value())
+    monkeypatch.setenv("PGPASSWORD", str(url.password))
+    bare = url._replace(password=None).render_as_string(hide_password=False)
+    assert call(bare, "backup", str(tmp_path / "all.dump"))[::2] == (ExitCode.OK, "")
+
+
+def test_a_vacuum_keeps_no_backup_from_being_restored(database_url: str, tmp_path: Path) -> None:
+    write_archive(database_url, tmp_path / "all.dump")
+    vacuums = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'autovacuum worker'"
+    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute("CREATE TABLE t AS SELECT g, repeat('x', 300) AS s FROM generate_series(1, 30000) g")
+        slow = "autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_threshold = 1"
+        connection.execute(f"ALTER TABLE t SET ({slow}, autovacuum_vacuum_scale_factor = 0)")
+        connection.execute("DELETE FROM t WHERE g % 2 = 0")
+        wait_for(lambda: connection.execute(vacuums).fetchone() is not None)
+        connection.execute("ALTER SYSTEM RESET autovacuum_naptime")
+        connection.execute("SELECT pg_reload_conf()")
+    check_restorable(database_url, tmp_path / "all.dump", force=True)
 
 
 def test_damaged_backup_changes_nothing(
