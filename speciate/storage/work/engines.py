@@ -16,7 +16,7 @@ from speciate.runs import ledger, stopping
 from speciate.runs.engines import MAX_ATTEMPTS, ends_of
 from speciate.schema.engines import EngineLease, EngineOutcome, EngineSession
 from speciate.storage.candidates.insert import insert_rollouts
-from speciate.storage.database import ScopedStore, with_new_id, with_retries
+from speciate.storage.database import ScopedStore, guarded, with_new_id, with_retries
 from speciate.storage.lookup import require_row
 from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
@@ -58,10 +58,11 @@ class EngineSessions(ScopedStore):
         binds = {"project": self._home, "engines": list(engines), "run": run_id, "tournament": tournament_id}
         commits: list[Commit] = []
         for row in self._rows(SQL.waiting, binds):
-            session, commit = self._begin(self.work.context(row.id), row.problem, holder, versions, lease_s)
-            commits += [] if commit is None else [commit]
-            if session is not None:
-                return session, tuple(commits)
+            with guarded(f"engine of run {row.id}"):
+                session, commit = self._begin(self.work.context(row.id), row.problem, holder, versions, lease_s)
+                commits += [] if commit is None else [commit]
+                if session is not None:
+                    return session, tuple(commits)
         return None, tuple(commits)
 
     @with_retries

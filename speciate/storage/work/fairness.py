@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 from uuid import UUID
 
+from speciate.domain.errors import NewerRecordError
 from speciate.storage.database import Store
 from speciate.storage.statements import Statements
 
@@ -38,7 +39,7 @@ class FairQueue(Store):
         rows = self._rows(SQL.choose, {"id": work_id})
         if not rows:
             return work_id
-        if (row := next((row for row in rows if self.can(row.run_id)), None)) is None:
+        if (row := next((row for row in rows if self._can(row.run_id)), None)) is None:
             return None
         last_one = 0 < self.slots() <= row.taken + 1
         if not (last_one and row.of_run and row.others):
@@ -49,4 +50,10 @@ class FairQueue(Store):
     def unsupported_run(self, work_id: UUID) -> UUID | None:
         """Return the run of a ready unit if this worker cannot evaluate it."""
         run_id: UUID | None = self._value(SQL.run, {"id": work_id})
-        return None if run_id is None or self.can(run_id) else run_id
+        return None if run_id is None or self._can(run_id) else run_id
+
+    def _can(self, run_id: UUID) -> bool:
+        try:
+            return self.can(run_id)
+        except NewerRecordError:
+            return True  # its execution pauses the run, with the reason

@@ -31,7 +31,7 @@ def _begin(stores: Stores, cores: int = 1) -> tuple[UUID, WorkRef]:
     return run_id, ref
 
 
-def _another(stores: Stores, run_id: UUID) -> UUID:
+def another_evaluation(stores: Stores, run_id: UUID) -> UUID:
     """Add a ready evaluation to a run."""
     with stores.engine.begin() as connection:
         return connection.execute(
@@ -56,7 +56,7 @@ def test_the_run_with_the_fewest_evaluations_is_next(stores: Stores) -> None:
     busy, first = _begin(stores)
     assert queue.choose(first.id) == first.id
     assert stores.work.claim(first.id) is not None
-    second = _another(stores, busy)
+    second = another_evaluation(stores, busy)
     assert queue.choose(second) == second
     _, waiting = _begin(stores)
     assert queue.choose(second) == waiting.id
@@ -82,9 +82,9 @@ def test_an_evaluation_holds_a_slot_for_each_core(stores: Stores) -> None:
     narrow, second = _begin(stores)
     assert stores.work.claim(first.id) is not None
     assert stores.work.claim(second.id) is not None
-    waiting = _another(stores, wide)
+    waiting = another_evaluation(stores, wide)
     assert queue.choose(waiting) == waiting
-    assert queue.choose(_another(stores, narrow)) != waiting
+    assert queue.choose(another_evaluation(stores, narrow)) != waiting
     assert queue.choose(waiting) != waiting  # two slots against one
 
 
@@ -101,7 +101,7 @@ def test_slow_evaluations_leave_one_slot_to_runs_that_hold_none(stores: Stores, 
     queue = FairQueue(stores.engine, slots=lambda: 2)
     run_id, seed = _begin(stores)
     _evaluate(stores, seed.id, wall_s)
-    under_way, second = _another(stores, run_id), _another(stores, run_id)
+    under_way, second = another_evaluation(stores, run_id), another_evaluation(stores, run_id)
     assert stores.work.claim(under_way) is not None
     others = [_begin(stores) for _ in range(12)]
     _announce(stores, others, "NULL")

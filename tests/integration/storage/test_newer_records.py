@@ -16,6 +16,8 @@ from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
+from speciate.storage.work.fairness import FairQueue
+from tests.integration.storage.test_fair_queue import another_evaluation
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -72,3 +74,20 @@ def test_an_unreadable_run_does_not_keep_others_from_ending(stores: Stores) -> N
     assert states == [RunState.COMPLETED, RunState.RUNNING, RunState.COMPLETED]
     stores.work.reconcile()
     assert stores.runs.get(runs[1]).state is RunState.COMPLETED
+
+
+def test_an_unreadable_run_does_not_keep_others_from_their_evaluations(stores: Stores) -> None:
+    newer, other = _begin(stores), _begin(stores)
+    _add_newer_field(stores, newer.run_id)
+    queue = FairQueue(stores.engine, can=lambda run_id: bool(stores.work.context(run_id).problem))
+    assert stores.work.claim(other.dispatch[0].id) is not None
+    # Its execution, which comes first, pauses it.
+    assert queue.choose(another_evaluation(stores, other.run_id)) == newer.dispatch[0].id
+
+
+def test_an_unreadable_run_does_not_keep_others_from_their_engine(stores: Stores) -> None:
+    newer, other = _begin(stores, engine="mine"), _begin(stores, engine="mine")
+    _add_newer_field(stores, newer.run_id)
+    session, _ = stores.engines.acquire(holder="test", lease_s=60, versions={})
+    assert session is not None
+    assert session.run_id == other.run_id
