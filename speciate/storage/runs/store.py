@@ -1,7 +1,8 @@
 """Create, steer, label, hide and list runs on PostgreSQL."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -71,14 +72,14 @@ class PostgresRunStore(ScopedStore):
                 first_id = claim_key(connection, scoped_key(project, new.idempotency_key), new.request_digest, run_id)
                 if first_id != run_id:
                     return first_id, False, None
+            if connection.execute(SQL.exists, {"id": run_id}).scalar_one():
+                return run_id, True, None  # an earlier attempt stored it, and counts towards the quota
             _require_usable(connection, new.problem.id, new.policy_ids, archived=not self.own)
             quota = lock_quota(connection, project)
             quota.require_run_slot(connection)
             if self.own:
                 quota.require(connection, budget.evaluations, budget.tokens)
-            now = connection.execute(SQL.insert, _parameters(new, run_id, project, own=self.own)).scalar_one_or_none()
-            if now is None:
-                return run_id, True, None
+            now = connection.execute(SQL.insert, _parameters(new, run_id, project, own=self.own)).scalar_one()
             insert_shares(connection, run_id, new.policies.ensembles)
             insert_seeds(connection, run_id, new.seeds)
             # The row is new, so no other transaction can see it or hold its lock.
@@ -100,8 +101,7 @@ class PostgresRunStore(ScopedStore):
 
     def resume(self, run_id: UUID) -> Commit:
         commit = self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
-        with self._engine.begin() as connection:
-            connection.execute(SQL.offer_again, {"run_id": run_id, "callable": f"{CALLABLE}%"})
+        self._execute(SQL.offer_again, {"run_id": run_id, "callable": f"{CALLABLE}%"})
         return commit
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
@@ -218,7 +218,6 @@ class PostgresRunStore(ScopedStore):
             self.require(touched.revision - 1, RunState(touched.state))
         return touched
 
-    @with_retries
     def _move(
         self,
         run_id: UUID,
@@ -227,9 +226,22 @@ class PostgresRunStore(ScopedStore):
         *,
         only_from: RunState | None = None,
     ) -> Commit:
+        return self._attempt_move(run_id, goal, step, only_from, count())
+
+    @with_retries
+    def _attempt_move(
+        self,
+        run_id: UUID,
+        goal: RunState,
+        step: Callable[[RunChange, RunContext], None],
+        only_from: RunState | None,
+        attempts: Iterator[int],
+    ) -> Commit:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             source = locked.progress.state
+            if next(attempts) and source is goal:  # an earlier attempt has moved it, and only the answer was lost
+                return write_change(connection, locked)
             if self.require is not None:
                 self.require(locked.progress.revision, source)
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):

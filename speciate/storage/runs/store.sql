@@ -1,10 +1,13 @@
--- insert: Store a run and its progress; nothing is returned if an earlier attempt stored them.
+-- exists: True if a run is stored.
+SELECT EXISTS (SELECT FROM runs WHERE id = :id)
+
+-- insert: Store a run and its progress.
 WITH added AS (
   INSERT INTO runs
     (id, project_id, own, problem_id, policy_id, mutator_id, strategy, spec, sources, estimate, name, tags, note)
   VALUES (:id, :project_id, :own, :problem_id, :policy_id, :mutator_id, :strategy, cast(:spec AS jsonb),
     cast(:sources AS jsonb), cast(:estimate AS jsonb), :name, cast(:tags AS text[]), :note)
-  ON CONFLICT DO NOTHING RETURNING id)
+  RETURNING id)
 INSERT INTO run_progress (run_id, state, budget_evaluations, budget_tokens, budget_seconds)
 SELECT id, 'created', cast(:evaluations AS bigint), cast(:tokens AS bigint), cast(:seconds AS float8) FROM added
 RETURNING clock_timestamp()

@@ -47,7 +47,7 @@ from speciate.storage import tables
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.candidates.rows import columns_except, to_row
-from speciate.storage.database import ScopedStore, reading, with_new_id, with_retries
+from speciate.storage.database import ScopedStore, reading, with_new_id
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.runs.advice import insert_hint
 from speciate.storage.runs.context import record_proposer
@@ -205,16 +205,21 @@ class Proposals(ScopedStore):
             duplicates = population.duplicates(connection, context.run_id, hashes, ())
         return proposals, {program_hash: twin.number for program_hash, twin in duplicates.items()}
 
-    @with_retries
-    def hint(self, run_id: UUID, text: str, *, author: str) -> tuple[int, Commit]:
+    @with_new_id
+    def hint(self, hint_id: UUID, run_id: UUID, text: str, *, author: str) -> tuple[int, Commit]:
         """Add a hint for the run's prompts; return its number among the run's advice, and the commit to publish."""
         context = self.work.context(run_id)
         self._require_independent(run_id)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
+            stored: int | None = connection.execute(SQL.receipts, {"id": hint_id}).scalar_one_or_none()
+            if stored is not None:
+                return stored, write_change(connection, locked)
             if locked.progress.state.ended:
                 raise ConflictError(f"run {run_id} takes no hints: it is {locked.progress.state.value}.")
             advice = ledger.apply_advice(locked, context, storable(text), author)
+            receipt = {"id": hint_id, "run_id": run_id, "receipts": advice.number}
+            connection.execute(SQL.insert_receipts, receipt)
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_change(connection, locked)
 

@@ -27,10 +27,10 @@ WHERE run_id = :run_id AND id = ANY(:ids)
 -- ask_answers: The answers of some prompts that were admitted, by the ids of the prompts.
 SELECT id, answer FROM proposal_answers WHERE run_id = :run_id AND id = ANY(:ids)
 
--- insert_receipts: Keep the receipts of a request with an idempotency key, or of an answer to a prompt.
+-- insert_receipts: Keep the receipts of a request with an idempotency key or of an answer to a prompt, or a hint's number.
 INSERT INTO proposal_answers (id, run_id, answer) VALUES (:id, :run_id, cast(:receipts AS jsonb))
 
--- receipts: The receipts of an earlier request.
+-- receipts: The receipts of an earlier request, or the number of its hint.
 SELECT answer FROM proposal_answers WHERE id = :id
 
 -- result: What became of a candidate, the run's best, and how many evaluations are queued before a waiting one.

@@ -12,8 +12,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
+from speciate.domain.access import Quota
 from speciate.domain.charge import Charge
 from speciate.domain.policy import Policy
+from speciate.domain.run import RunState
 from speciate.ports.runs import NewRun
 from speciate.ports.work import WeightedPolicy
 from speciate.schema.policies import RunPolicies
@@ -87,3 +89,22 @@ def test_a_prompt_for_a_proposer_is_stored_once(stores: Stores) -> None:
     assert asks is not None
     with stores.engine.connect() as connection:
         assert {*connection.execute(sa.text("SELECT id FROM asks")).scalars()} == {ask.ask for ask in asks}
+
+
+def test_a_run_is_created_paused_and_resumed_once_within_the_quota(stores: Stores) -> None:
+    problem, _ = stores.catalog.add_problem(toy_problem(seed_program=""))
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    stores.projects.limit("default", Quota(concurrent_runs=1))
+    lossy = replace(stores.runs, _engine=LossyEngine(stores.engine))
+    run_id, new, _ = lossy.launch(NewRun(problem, RunPolicies(policy), toy_spec()))
+    assert new
+    for step, state in ((lossy.pause, RunState.PAUSED), (lossy.resume, RunState.RUNNING)):
+        step(run_id)
+        assert [(run.id, run.state) for run in stores.runs.list().items] == [(run_id, state)]
+
+
+def test_a_hint_is_given_once(stores: Stores) -> None:
+    run_id = _started(stores)
+    replace(stores.proposals, _engine=LossyEngine(stores.engine)).hint(run_id, "try x = 9", author="me")
+    with stores.engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM advice")).scalar() == 1
