@@ -16,11 +16,6 @@ from speciate.embedded.errors import BinariesNotFoundError
 from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
 
 _NEWEST_MAJOR: Final = 18
-# Not PostgreSQL's own sessions, such as a vacuum, which a restore ends.
-_CLIENTS: Final = """
-    SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
 
 
 def write_archive(url: str, path: Path) -> None:
@@ -85,9 +80,11 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
             remedy="Restore into an empty database, or pass --force to replace the contents.",
         )
     with psycopg.connect(_address(url, password=True)) as connection:
-        others = connection.execute(_CLIENTS).fetchone()
-    if others is not None and others[0]:
-        raise ConflictError(f"the database has {others[0]} open connections.", remedy="Stop the service first.")
+        # Not PostgreSQL's own sessions, such as a vacuum, which a restore ends.
+        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+        others = connection.execute(query).rowcount - 1
+    if others:
+        raise ConflictError(f"the database has {others} open connections.", remedy="Stop the service first.")
     return revision
 
 

@@ -65,14 +65,7 @@ class RetentionStore(Store):
     def prune(self, runs: Sequence[PrunableRun], now: datetime) -> None:
         """Prune runs and then unused prompts."""
         for run in runs:
-            for statement in (
-                SQL.prune_candidates,
-                SQL.prune_results,
-                SQL.prune_rollouts,
-                SQL.prune_seeds,
-                SQL.prune_asks,
-                SQL.prune_evaluations,
-            ):
+            for statement in (SQL.prune_candidates, SQL.prune_results, SQL.prune_rollouts, SQL.prune_inputs):
                 self._execute(statement, {"id": run.run_id})
         ids = {"ids": [run.run_id for run in runs]}
         self._drop_prompts(self._rows(SQL.unused_prompts, ids), floor7(now.timestamp() - _SKEW_S))

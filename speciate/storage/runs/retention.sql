@@ -37,14 +37,10 @@ WHERE x.run_id = :id AND c.run_id = x.run_id AND c.number = x.number
 UPDATE rollouts SET completion = '', logprobs = NULL, token_ids = NULL
 WHERE run_id = :id AND completion <> '' AND id NOT IN ({kept_rollouts})
 
--- prune_seeds: Delete the seed programs of a run.
+-- prune_inputs: Delete the seed programs of a run, the prompts it handed out, and what was evaluated outside.
+WITH asked AS (DELETE FROM asks WHERE run_id = :id),
+evaluated AS (DELETE FROM external_evaluations WHERE run_id = :id)
 UPDATE run_seeds SET program = '' WHERE run_id = :id
-
--- prune_asks: Delete the prompts that a run handed out to proposers.
-DELETE FROM asks WHERE run_id = :id
-
--- prune_evaluations: Delete the programs and results of external evaluations of a run; its candidates have them.
-DELETE FROM external_evaluations WHERE run_id = :id
 
 -- mark_pruned: Record that runs are pruned.
 UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = ANY(:ids)

@@ -218,8 +218,7 @@ class Proposals(ScopedStore):
             if locked.progress.state.ended:
                 raise ConflictError(f"run {run_id} takes no hints: it is {locked.progress.state.value}.")
             advice = ledger.apply_advice(locked, context, storable(text), author)
-            receipt = {"id": hint_id, "run_id": run_id, "receipts": advice.number}
-            connection.execute(SQL.insert_receipts, receipt)
+            connection.execute(SQL.insert_receipts, {"id": hint_id, "run_id": run_id, "receipts": advice.number})
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_change(connection, locked)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -56,7 +55,7 @@ from speciate.storage.work.learning import insert_version, read_groups, read_lea
 from speciate.storage.work.noise import revise_archive
 from speciate.storage.work.reconciler import Reconciler
 
-SQL = Statements(__file__)
+SQL = Statements(__file__, lost=", ".join(map(repr, sorted(NOT_THE_PROGRAMS_FAULT))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +251,8 @@ class PostgresWorkStore(Store):
         """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
             progress = lock_progress(connection, lease.run_id).progress
-            back = _give_back(connection, lease, reason)
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 return None
             spent = spent or ledger.most_of(progress, self.context(lease.run_id), _answers(lease), back.reserved)
@@ -264,7 +264,8 @@ class PostgresWorkStore(Store):
     def _release(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
-            back = _give_back(connection, lease, reason)
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 if spent is not None:
                     self._charge_cancelled(connection, lease, spent)
@@ -307,11 +308,6 @@ class PostgresWorkStore(Store):
                 return write_change(connection, locked)
             granted = record(FinishedUnit(connection, context, locked, reserved))
             return write_change(connection, locked, granted or ())
-
-
-def _give_back(connection: sa.Connection, lease: Lease, reason: str) -> sa.Row[Any] | None:
-    keys = {"id": lease.work_id, "token": lease.token, "reason": reason, "lost": [*NOT_THE_PROGRAMS_FAULT]}
-    return connection.execute(SQL.release, keys).one_or_none()
 
 
 def _answers(lease: Lease) -> int:

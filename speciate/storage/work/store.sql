@@ -15,7 +15,7 @@ WHERE id = :id AND lease_token = :token AND state = 'leased'
 WITH dropped AS (
   DELETE FROM external_evaluations e USING work w
   WHERE w.id = :id AND w.lease_token = :token AND w.state = 'leased' AND e.work_id = w.id
-    AND e.result -> 'failure' ->> 'reason' = ANY(:lost))
+    AND e.result -> 'failure' ->> 'reason' IN ({lost}))
 UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL, attempt = attempt - 1,
   reserved_tokens = 0, reason = :reason
 WHERE id = :id AND lease_token = :token AND state = 'leased'
