@@ -16,7 +16,7 @@ from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.language import Language
 from speciate.domain.limits import Limits
 from speciate.domain.values import FILE_PATH, digest_of
@@ -94,7 +94,7 @@ def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
 
 
 def _named(failure: Failure) -> Failure:
-    if failure.reason in NOT_THE_PROGRAMS_FAULT:
+    if failure.lost:
         return failure
     return Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
+from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.problem import Problem
 from speciate.domain.stage import CascadeStage
 
@@ -28,7 +28,7 @@ def run_cascade(
         rewards = measure(step)
         if isinstance(rewards, Failure):
             broken = rewards.by_evaluator and program == problem.seed_program
-            if not measured or broken or rewards.reason in NOT_THE_PROGRAMS_FAULT:
+            if not measured or broken or rewards.lost:
                 return Evaluation(failure=rewards)
             why = f"stage {step.name!r}: {rewards.kind}: {rewards.detail or rewards.reason}"
             return Evaluation(problem.padded(measured), stopped_at=step.name, artifacts={STOPPED: why})

@@ -21,7 +21,7 @@ from evaluators.failures import BATCH_DEADLINE, failure_of, redacted
 from evaluators.session import SessionEndedError
 from evaluators.text import short_json
 from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
+from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.language import Exchange
 from speciate.domain.problem import Case
 from speciate.domain.stage import CascadeStage
@@ -104,7 +104,7 @@ class _CaseSession:
         values, self._refusal = self._values, self._unloadable
         for hidden in (False, True):
             self._ask([i for i in cases if self._problem.cases[i].hidden is hidden], hidden)
-        if self._stop is not None and self._stop.reason in NOT_THE_PROGRAMS_FAULT:
+        if self._stop is not None and self._stop.lost:
             return self._stop  # too few answered cases to score the stage
         if self._values == values and (failure := self._stop or self._refusal) is not None:
             return failure

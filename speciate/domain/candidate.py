@@ -77,6 +77,11 @@ class Failure:
         return lines[-1].strip()[:300] if lines else f"{self.kind.value} ({self.reason})"
 
     @property
+    def lost(self) -> bool:
+        """True if the evaluation was lost, which says nothing about the program."""
+        return self.reason in NOT_THE_PROGRAMS_FAULT
+
+    @property
     def by_evaluator(self) -> bool:
         """True if the evaluator failed: its script raised, died or gave wrong rewards, or its worker was lost."""
         return self.reason.startswith(EVALUATOR_PREFIX) or self.reason in _EVALUATOR_FAULTS
@@ -84,12 +89,12 @@ class Failure:
     @property
     def reserved(self) -> bool:
         """True if only the service may give this reason, because it does not blame the program and may pause a run."""
-        return self.reason != REFUSED_REWARDS and (self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT)
+        return self.reason != REFUSED_REWARDS and (self.by_evaluator or self.lost)
 
     @property
     def repeatable(self) -> bool:
         """True if an identical program is evaluated again, because this one was not or failed without its fault."""
-        return self.kind is FailureKind.REJECTED or self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
+        return self.kind is FailureKind.REJECTED or self.by_evaluator or self.lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from speciate.domain.candidate import EVALUATOR_PREFIX, NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.domain.candidate import EVALUATOR_PREFIX, Failure, FailureKind
 from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, place_in
@@ -103,7 +103,7 @@ def note_text(text: str, problem: Problem, program: str) -> str:
 
 def is_of_program(failure: Failure) -> bool:
     """Return True if another program could avoid the failure: no worker was lost and no endpoint refused to answer."""
-    return failure.reason not in NOT_THE_PROGRAMS_FAULT and failure.reason != Reason.REFUSED
+    return not failure.lost and failure.reason != Reason.REFUSED
 
 
 def frequent_causes(

@@ -10,16 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from speciate.domain.candidate import (
-    NOT_THE_PROGRAMS_FAULT,
-    Candidate,
-    Evaluation,
-    Failure,
-    FailureKind,
-    Individual,
-    Proposal,
-    Repeat,
-)
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.data_files import content_of
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.policy import PolicyRole
@@ -243,7 +234,7 @@ def _evaluate_again(
     name_evaluations({(member.program, seed): member.number for seed in seeds})
     results = evaluator.evaluate(with_output(context.problem, carried), [member.program] * len(seeds), seeds=seeds)
     for result in results:
-        if result.failure is not None and result.failure.reason in NOT_THE_PROGRAMS_FAULT:
+        if result.failure is not None and result.failure.lost:
             reason = f"a confirmation of candidate {member.number} was lost ({result.failure.reason})"
             raise EvaluatorUnavailableError(f"{reason}; resume to try again")
     return results

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, UNMEASURED, Evaluation, Failure
+from speciate.domain.candidate import ATTESTED, UNMEASURED, Evaluation, Failure
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import Problem
@@ -125,7 +125,7 @@ def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult
                 _check_range(objective, reward)
             rewards[problem.space.names.index(objective.name)] = reward
         return replace(whole, rewards=tuple(rewards))
-    if measured is None or result.failure.reason in NOT_THE_PROGRAMS_FAULT:
+    if measured is None or result.failure.lost:
         return replace(whole, rewards=None, failure=result.failure)
     why = f"stage {stage.name!r}: {result.failure.kind}: {result.failure.detail or result.failure.reason}"
     return replace(whole, stopped_at=stage.name, artifacts={**whole.artifacts, "stopped": why})

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
-from speciate.domain.candidate import BUILD_FAILED, NOT_THE_PROGRAMS_FAULT, Candidate, Failure, FailureKind
+from speciate.domain.candidate import BUILD_FAILED, Candidate, Failure, FailureKind
 from speciate.domain.diagnosis import (
     FAILURES,
     OUTAGE,
@@ -335,7 +335,7 @@ def _faulty_evaluator(progress: RunProgress, candidates: Sequence[Candidate]) ->
     if not seed and (batches < FAULTY_BATCHES or programs < FAULTY_PROGRAMS):
         return None
     number, failure = faults[-1]
-    by_programs = failure.reserved and failure.reason not in NOT_THE_PROGRAMS_FAULT
+    by_programs = failure.reserved and not failure.lost
     if by_programs and progress.best_number is not None and not seed:
         return Diagnosis.of(Fault.POLICY, failure, number, programs, remedy=PROGRAMS_FAIL)
     return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
