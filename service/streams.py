@@ -23,7 +23,7 @@ HEARTBEAT_S: Final = 15.0
 """Seconds of silence after which a comment keeps the connection open."""
 
 _END: Final = b"event: end\ndata: {}\n\n"
-_HEARTBEAT: Final = b": still here\n\n"
+_HEARTBEAT: Final = b": still here\nevent: heartbeat\n\n"
 _OPENING: Final = b"retry: 1000\n\n"
 _log = logging.getLogger(__name__)
 P = TypeVar("P")

@@ -16,6 +16,9 @@ from speciate.schema.runs import EventRecord
 END: Final = "end"
 """Name of the last event of a stream."""
 
+HEARTBEAT: Final = "heartbeat"
+"""Name of an event without data that breaks the silence of a stream."""
+
 MAX_ATTEMPTS: Final = 18
 """Consecutive connections that may fail without an event: about a minute, long enough for a restart of the service."""
 

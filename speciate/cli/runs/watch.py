@@ -113,7 +113,7 @@ def watch_started(
 def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
     if output.wants_json():
         last_event, paused = run.record.last_event, run.state is RunState.PAUSED
-        for event in run.watch():
+        for event in run.watch(until_paused=not paused):
             if log is not None:
                 log.add(event)
             output.print_json(event)
@@ -169,7 +169,7 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
         _log_history(run, log, last_seen)
         return record
     shown_at = time.monotonic()
-    for event in run.watch(after=last_seen if log is None else 0):
+    for event in run.watch(after=last_seen if log is None else 0, until_paused=True):
         if log is not None:
             log.add(event)
         if event.seq <= last_seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from speciate.client.arguments import relabelling
 from speciate.client.calls import get, get_list, get_page, patch, path_segment, post
 from speciate.client.event_cursor import EventCursor
 from speciate.domain.candidate import CandidateStatus
+from speciate.domain.errors import UnavailableError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
@@ -82,24 +84,30 @@ class AsyncRunHandle:
         change = relabelling(name, tags, add_tags, remove_tags, note).model_dump(mode="json", exclude_defaults=True)
         return self._keep(await self._transport.send(patch(self._path, RunRecord, change)))
 
-    def watch(self, *, after: int = 0) -> AsyncIterator[EventRecord]:
+    async def watch(self, *, after: int = 0, until_paused: bool = False) -> AsyncIterator[EventRecord]:
         """Yield the events of the run as they happen, each once and in order, until the run ends.
 
         Broken connections are reopened and continue after the last event.
 
         Args:
             after: Sequence number of the last event to skip. With 0, begin with the first event.
+            until_paused: End also when the run is paused.
         """
-        return self._transport.events(EventCursor(self.id, after=after))
+        async for event in self._transport.events(EventCursor(self.id, after=after)):
+            if event is not None:
+                yield event
+            # A pause may be over already, as between two slices of a campaign, and one by a full disk has no event.
+            if until_paused and (event is None or event.kind == EventKind.RUN_PAUSED):
+                with suppress(UnavailableError):
+                    if (await self.refresh()).state is RunState.PAUSED:
+                        return
 
     async def wait(self) -> RunRecord:
         """Wait until the run has ended or is paused, and return it."""
         record = await self.refresh()
         if record.state in {RunState.CREATED, RunState.RUNNING}:
-            async for event in self.watch(after=record.last_event):
-                # A pause may be over already, as between two slices of a campaign.
-                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).state is RunState.PAUSED:
-                    break
+            async for _ in self.watch(after=record.last_event, until_paused=True):
+                pass
         return await self.refresh()
 
     async def problem(self) -> schema.problems.ProblemVersion:

@@ -11,7 +11,7 @@ from httpx_sse import EventSource
 
 from speciate.client.calls import ApiCall, R
 from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection, should_retry
-from speciate.client.event_cursor import EventCursor, StreamBrokenError
+from speciate.client.event_cursor import HEARTBEAT, EventCursor, StreamBrokenError
 from speciate.client.responses import raise_for_error, read_line, read_response
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page
@@ -79,8 +79,8 @@ class AsyncRestTransport:
         except httpx.RequestError as error:
             raise self.connection.unreachable(error) from error
 
-    async def events(self, cursor: EventCursor) -> AsyncIterator[EventRecord]:
-        """Yield the events of a run until its end, reconnecting until connections keep breaking. Raises as ``send``."""
+    async def events(self, cursor: EventCursor) -> AsyncIterator[EventRecord | None]:
+        """Yield events of a run until its end, None in silence, reconnecting until it is no use. Raises as ``send``."""
         while True:
             broken: httpx.RequestError | StreamBrokenError | None = None
             try:
@@ -92,7 +92,7 @@ class AsyncRestTransport:
                     cursor.connected(response)
                     async for event in EventSource(response).aiter_sse():
                         record = cursor.accept(event)
-                        if record is not None:
+                        if record is not None or event.event == HEARTBEAT:
                             yield record
                         if cursor.ended:
                             return

@@ -16,8 +16,11 @@ from pydantic import SecretStr
 from service.run_events import EventHub
 from speciate.client import Client
 from speciate.settings import Settings
+from speciate.storage.database import StorageFullError
+from speciate.storage.work.store import PostgresWorkStore
 from tests.integration.service.conftest import Api, Lab, refused
 from tests.support.http_server import wait_for
+from tests.support.runs import ToyEvaluator
 
 pytestmark = pytest.mark.servers
 
@@ -220,3 +223,20 @@ def test_client_watches_a_run_to_its_end(lab: Lab) -> None:
         assert len(tuple(client.strategies())) >= 2
         assert client.ready()["status"] == "ready"
         assert client.policies.ping("scripted")["policy"] == "scripted"
+
+
+def test_waiting_ends_when_a_full_disk_pauses_the_run(talkative: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StorageFullError("PostgreSQL's disk is full; nothing was written.")
+
+    monkeypatch.setattr(PostgresWorkStore, "_release", fail)
+    monkeypatch.setattr(ToyEvaluator, "evaluate", fail)
+    run_id, states = talkative.start(9), []
+    with Client(str(talkative.api.http.base_url)) as client:
+        run = client.runs.get(str(run_id))
+        waiting = threading.Thread(target=lambda: states.append(run.wait().state.value), daemon=True)
+        waiting.start()
+        wait_for(lambda: talkative.api.hub.streams)
+        talkative.work(1)
+        waiting.join(5)
+    assert states == ["paused"]
