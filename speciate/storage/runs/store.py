@@ -38,6 +38,8 @@ from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
 UNENDED = SQL.unended
+_Step = Callable[[RunChange, RunContext], None]
+"""Changes the state of a run."""
 
 
 @dataclass
@@ -218,24 +220,12 @@ class PostgresRunStore(ScopedStore):
             self.require(touched.revision - 1, RunState(touched.state))
         return touched
 
-    def _move(
-        self,
-        run_id: UUID,
-        goal: RunState,
-        step: Callable[[RunChange, RunContext], None],
-        *,
-        only_from: RunState | None = None,
-    ) -> Commit:
+    def _move(self, run_id: UUID, goal: RunState, step: _Step, *, only_from: RunState | None = None) -> Commit:
         return self._attempt_move(run_id, goal, step, only_from, count())
 
     @with_retries
     def _attempt_move(
-        self,
-        run_id: UUID,
-        goal: RunState,
-        step: Callable[[RunChange, RunContext], None],
-        only_from: RunState | None,
-        attempts: Iterator[int],
+        self, run_id: UUID, goal: RunState, step: _Step, only_from: RunState | None, attempts: Iterator[int]
     ) -> Commit:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
