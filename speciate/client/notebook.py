@@ -1,7 +1,5 @@
 """Display runs, their best candidate and their front in notebooks. Text from models and users is escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import import_module

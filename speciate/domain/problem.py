@@ -456,10 +456,14 @@ class Problem(Digested):
         """
         if self.ranking.violations(rewards):
             return 0
+        measured = self.measured_names(stopped_at)
+        return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
+
+    def measured_names(self, stopped_at: str | None) -> frozenset[str]:
+        """Return the objectives that a candidate has measurements of, if its first stage without is ``stopped_at``."""
         names = [step.name for step in self.cascade]
         steps = self.cascade if stopped_at is None else self.cascade[: names.index(stopped_at)]
-        measured = {objective.name for step in steps for objective in step.objectives}
-        return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
+        return frozenset(objective.name for step in steps for objective in step.objectives)
 
     def padded(self, measured: Mapping[str, float]) -> tuple[float, ...]:
         """Return measured rewards by objective as a vector; what is not measured has the worst end of its range."""

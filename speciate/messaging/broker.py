@@ -1,7 +1,5 @@
 """Configure Celery over Redis: the application of all processes, and its transport."""
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 

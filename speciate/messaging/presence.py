@@ -1,7 +1,5 @@
 """List live workers: each announces itself in Redis every few seconds, under a key that expires."""
 
-from __future__ import annotations
-
 import logging
 from typing import Final, cast
 

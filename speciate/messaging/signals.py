@@ -1,7 +1,5 @@
 """Announce commits through Redis. Signals may be lost: the reconciler sends work again and streams poll."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Final

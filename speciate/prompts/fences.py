@@ -37,6 +37,14 @@ def fenced_blocks(text: str) -> list[Fenced]:
     return scanner.blocks
 
 
+def ends_in_block(text: str) -> bool:
+    """Return True if the last block of a text is not closed."""
+    scanner = _FenceScanner()
+    for line in text.split("\n"):
+        scanner.feed(line)
+    return scanner.is_open
+
+
 def filled_blocks(text: str) -> list[Fenced]:
     return [block for block in fenced_blocks(text) if block.text.strip()]
 
@@ -91,6 +99,10 @@ class _FenceScanner:
             if fence["info"]:
                 # A labelled fence opens a new block; the previous one was not closed.
                 self._open(fence)
+
+    @property
+    def is_open(self) -> bool:
+        return self._ticks is not None
 
     def close(self) -> None:
         if self._ticks is None:

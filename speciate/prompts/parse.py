@@ -21,7 +21,7 @@ from speciate.prompts.compact import with_opening
 from speciate.prompts.diff import MARK, UNIFIED, apply_edit, apply_edits, read_edits, tolerating_fences
 from speciate.prompts.envelopes import ANSWER, calls_tool, delimited_texts, unwrapped, with_programs
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
-from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, filled_blocks, sections
+from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, ends_in_block, filled_blocks, sections
 from speciate.prompts.program_blocks import (
     Wanted,
     answer_groups,
@@ -128,7 +128,8 @@ def parse_completion(
         pairs = zip(raw, answers, strict=False)
         answers = [_shortened(one, answer, base, problem) for one, answer in pairs]
     if cut and len(raw) <= limit:
-        answers[-1] = _explain_cut(_shortened(raw[-1], answers[-1], base, problem), policy)
+        last = _shortened(raw[-1], answers[-1], base, problem)
+        answers[-1] = _explain_cut(last, policy, problem, unclosed=ends_in_block(body))
     return _reject_duplicates(answers, problem)
 
 
@@ -200,12 +201,16 @@ def _wanted(base: str | None, problem: Problem) -> Wanted:
     return Wanted(names or called, "".join(texts), around)
 
 
-def _explain_cut(answer: Answer, policy: Policy) -> Answer:
-    """Return the last answer of a truncated completion, which names the limit if it is incomplete."""
-    if answer.failure is None or answer.failure.reason not in _INCOMPLETE:
+def _explain_cut(answer: Answer, policy: Policy, problem: Problem, *, unclosed: bool) -> Answer:
+    """Return the last answer of a truncated completion, which names the limit if it is, or may be, incomplete."""
+    limit, failure = f"the completion reached max_tokens ({policy.sampling.max_tokens})", answer.failure
+    if failure is None and unclosed and problem.language is not None:  # only Python is read for its syntax
+        return Answer(answer.program, rejected(Reason.TRUNCATED, f"{limit} inside the program"))
+    if failure is None and unclosed and answer.program:
+        return replace(answer, note=" ".join(filter(None, (answer.note, f"The end may be missing: {limit}."))))
+    if failure is None or failure.reason not in _INCOMPLETE:
         return answer
-    detail = f"the completion reached max_tokens ({policy.sampling.max_tokens}): {answer.failure.detail}"
-    return Answer(answer.program, rejected(Reason.TRUNCATED, detail))
+    return Answer(answer.program, rejected(Reason.TRUNCATED, f"{limit}: {failure.detail}"))
 
 
 def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:

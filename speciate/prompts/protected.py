@@ -23,6 +23,8 @@ from speciate.prompts.rejection import Reason, rejected
 _NAMED_LINES: Final = 5
 _MOVED: Final = "lines were added, moved or repeated, or the markers are missing"
 _WORD: Final = re.compile(r"\w+")
+_WHOLE: Final = re.compile(r"from __future__ |if __name__ |print\(")
+"""Beginnings of statements that only whole programs and examples have."""
 _INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
 """Lines of languages other than Python that may stand within a region as well as before it."""
 
@@ -61,6 +63,8 @@ def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failu
     else:
         plain = without_markers(child)
         contents = _unmarked(outside, plain)
+        if contents is None and _is_content(base, plain):
+            contents = _inside_alone(base, blocks, plain)
         if contents is None and (contents := _assigned(base, blocks, plain)) is not None:
             equal = defined_names(plain).isdisjoint(defined_names("".join(outside)))
         contents = contents or _inside_alone(base, blocks, plain)
@@ -245,6 +249,18 @@ def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | Non
     text = "\n".join(code or ()) + "\n"
     defined = defined_names(inside)
     return None if not code or (defined and defined.isdisjoint(defined_names(text))) else [text]
+
+
+def _is_content(base: str, child: str) -> bool:
+    """Return True if a Python text binds nothing of the protected text but its imports, and has no example."""
+    old, new = read_python(base), read_python(child)
+    if isinstance(old, Failure) or isinstance(new, Failure):
+        return False
+    protected, own = (
+        frozenset[str]().union(*(bound_by(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom)))
+        for nodes in (_apart(base, old)[0], new.body)
+    )
+    return own.isdisjoint(protected) and not any(_WHOLE.match(ast.unparse(node)) for node in new.body)
 
 
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:

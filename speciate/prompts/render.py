@@ -83,9 +83,10 @@ def rewards_text(problem: Problem, member: Individual) -> str:
     return ", ".join(texts)
 
 
-def violations_text(problem: Problem, rewards: Sequence[float] | None) -> str:
-    """Return which constraints raw rewards violate; empty if there are none."""
-    violated = problem.ranking.violations(rewards) if rewards else ()
+def violations_text(problem: Problem, rewards: Sequence[float] | None, stopped_at: str | None = None) -> str:
+    """Return which constraints raw rewards violate, as far as they were measured; empty if there are none."""
+    measured = problem.measured_names(stopped_at)
+    violated = [each for each in problem.ranking.violations(rewards) if each.name in measured] if rewards else []
     text = ", ".join(f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated)
     return text and f"violates {text}"
 

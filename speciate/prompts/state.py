@@ -127,7 +127,7 @@ def attempt_lines(problem: Problem, attempts: Sequence[Attempt], best: Individua
 
 def _scored(problem: Problem, member: Individual, shown: Collection[int]) -> str:
     values = objectives_text(problem, member) if member.rewards else "which failed"
-    values = ", ".join(filter(None, (values, violations_text(problem, member.rewards))))
+    values = ", ".join(filter(None, (values, violations_text(problem, member.rewards, member.stopped_at))))
     return f"program {member.number}{'' if member.number in shown else f', {values}'}"
 
 
@@ -178,7 +178,8 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
     first = firsts[rounded(child.vector).tobytes()]
     if first not in {child.number, 0 if parent is None else parent.number}:
         return f"the rewards of #{first} again"
-    before, violated = attempt.before, violations_text(problem, child.rewards)
+    before, violated = attempt.before, violations_text(problem, child.rewards, child.stopped_at)
+    measured = problem.measured_names(child.stopped_at)
     more = child.targets & ~(before.targets if before else 0) & ~(parent.targets if parent else 0)
     base = before if parent is None or parent.rewards is None else parent
     vectors = [(before or child).vector, *rounded([(base or child).vector, child.vector]).tolist(), child.vector]
@@ -187,12 +188,13 @@ def _outcome(problem: Problem, attempt: Attempt, firsts: Mapping[bytes, int]) ->
         # A feasible program's constraints tell nothing.
         + (f" (best before {value_text(problem, before, o, best)})" if before and o in problem.space.selected else "")
         for o, best, old, new, value in zip(problem.objectives, *vectors, strict=True)
-        if (new != old or base is None) and o.aim and o.name not in secret_objectives(problem)
+        if (new != old or base is None) and o.aim and o.name not in secret_objectives(problem) and o.name in measured
     ]
     text = ", ".join(changes[:_MOST_CHANGES]) or "no change of the rewards"
-    text += "" if before or violated else " (first feasible)"
+    text += "" if before or violated or child.stopped_at else " (first feasible)"
+    stopped = f"stopped before stage {child.stopped_at}" if child.stopped_at else ""
     meets = f"meets {', '.join(_named(problem, more))}" if more else ""
-    return ", ".join(filter(None, (text, violated, meets))) + _reason(child)
+    return ", ".join(filter(None, (text, violated, meets, stopped))) + _reason(child)
 
 
 def _reason(member: Individual) -> str:

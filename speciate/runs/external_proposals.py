@@ -402,7 +402,7 @@ def next_step(
 
 def flaw_of(problem: Problem, member: Individual, parent: Individual | None) -> str:
     """Return what a program violates, or that no reward that authors see is better than a feasible parent's."""
-    if violated := violations_text(problem, member.rewards):
+    if violated := violations_text(problem, member.rewards, member.stopped_at):
         return f"It {violated}: mend that first."
     if not member.rewards or not parent or not parent.rewards or violations_text(problem, parent.rewards):
         return ""

@@ -1,7 +1,5 @@
 """A run as an object: its record, its actions and its results."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress

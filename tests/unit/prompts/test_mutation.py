@@ -15,7 +15,7 @@ from speciate.domain.rollout import Prompt
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.render import summary_text
-from speciate.prompts.state import UNKNOWN, Attempt, SearchState
+from speciate.prompts.state import UNKNOWN, Attempt, SearchState, attempt_lines
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
 OTHER = Individual(3, "y = 2\n", (2.6, 0.0, 1.0))
@@ -449,3 +449,29 @@ def test_a_summary_has_the_digits_of_the_prompt_violations_and_hidden_conditions
     )
     told = "open = 0.1234567. Misses: t (missing: more on data that is not shown)."
     assert summary_text(held, Individual(1, "x = 1", (0.12345671234, 0.25))) == told
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("right", "right 0 (best before 1), stopped before stage full"),
+        ("wrong", "wrong 5, violates wrong <= 0, stopped"),
+    ],
+)
+def test_an_attempt_that_a_stage_stopped_shows_what_was_measured_only(
+    problem: Callable[..., Problem], first: str, expected: str
+) -> None:
+    bad = {"name": "wrong", "direction": "minimize", "role": "constraint", "limit": 0, "range": [0, 5]}
+    size = {"name": "size", "direction": "minimize", "range": [0, 100]}
+    objectives = [{"name": "right", "range": [0, 1]}, size, bad]
+    needs = "right >= 1" if first == "right" else "wrong <= 0"
+    rest = [each["name"] for each in objectives if each["name"] != first]
+    stages = [{"name": "quick", "objectives": [first], "needs": needs}, {"name": "full", "objectives": rest}]
+    targets = [{"name": "small", "rule": "size <= 45", "unlock": True}]
+    seed = Individual(1, "x = 1\n", (1.0, 74.0, 0.0))
+    stopped = Individual(2, "x = 2\n", (0.0, 100.0, 5.0), stopped_at="full")
+    staged = problem(objectives=objectives, stages=stages, targets=targets)
+    (line,) = attempt_lines(staged, [Attempt(stopped, seed, before=seed)], seed)
+    assert expected in line
+    assert "size" not in line
+    assert ("violates" in line) == (first == "wrong")

@@ -137,3 +137,10 @@ def test_examples_use_the_exchange_format(problem):
     spoken = problem.model_dump() | {"cases": cases, "language": problem.language.model_dump() | {"exchange": "json"}}
     assert '- input ([true, null], "é") -> {"a": false}' in problem_text(Problem.model_validate(spoken))
     assert "- input ('1') -> '1'" in problem_text(problem)
+
+
+def test_a_program_that_ends_at_the_limit_is_none(problem):
+    text = "Loop.\n```cpp\nint f() {\n    int s = 0;\n    for (int i = 0; i < 9; i"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED, finish_reason="length")
+    assert answer.failure is not None
+    assert (answer.failure.reason, "max_tokens" in answer.failure.detail) == ("truncated", True)

@@ -476,3 +476,12 @@ def test_a_lead_in_is_no_idea() -> None:
         ("Ask twice before the answer:", "Ask twice before the answer"),
     ):
         assert words_of(f"{words}\n\n<answer>x</answer>") == idea
+
+
+def test_a_region_alone_keeps_all_its_statements(read: Read) -> None:
+    """Also those that bind no name."""
+    block = 'import math\nimport random\n\nrandom.seed(7)\nTABLE = {}\nTABLE["a"] = 1\n# Why.\n' + INSIDE
+    (answer,) = read(f"```python\n{block}```", parent=SEED)
+    assert (answer.program, answer.note) == (SEED.replace("def inner():\n    return 1\n", block), "")
+    (answer,) = read(f"```python\n{block}\nprint(inner())\n```", parent=SEED)  # an example is no part of it
+    assert "print" not in answer.program
