@@ -32,7 +32,7 @@ def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
     problem, language = batch.problem, batch.problem.language
     sources = program_files(program, problem)
     try:
-        files = {name: (_encoded(text), False) for name, text in sources.items()}
+        files = {name: (base64.b64encode(text.encode()).decode("ascii"), False) for name, text in sources.items()}
     except UnicodeEncodeError as error:
         return Failure(FailureKind.CRASHED, "build_failed", f"the program is not UTF-8: {error.reason}")
     if language is None or not language.build:
@@ -109,7 +109,3 @@ def _file(name: str, entry: object) -> tuple[str, bool] | None:
             return content, program
         case _:
             return None
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode("utf-8")).decode("ascii")

@@ -79,6 +79,8 @@ class CandidateProcess:
             message = self.session.receive(allowance)
             nonce = message.get("index")
             if type(nonce) is int and (index := self._open.pop(nonce, None)) is not None:
+                if self._language is not None:
+                    allowance.count_ended()
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > MAX_STRAY_FRAMES:

@@ -116,13 +116,15 @@ class _CaseSession:
         if self._stop is not None or self._unloadable is not None or not indices:
             return
         self._hidden_asked |= hidden
-        for index in indices:
-            self._process.ask(index, self._problem.entry_point, self._problem.cases[index].input)
+        batches = [indices] if self._problem.language is None else [[index] for index in indices]
         try:
-            for _ in indices:
-                self._judge(self._process.answer(self._allowance))
-                if self._unloadable is not None:
-                    return
+            for batch in batches:  # one by one where the worker looks at each process
+                for index in batch:
+                    self._process.ask(index, self._problem.entry_point, self._problem.cases[index].input)
+                for _ in batch:
+                    self._judge(self._process.answer(self._allowance))
+                    if self._unloadable is not None:
+                        return
         except SessionEndedError as ended:
             late = self._batch.expired
             failure = failure_of(ended, self.end(), self._problem.limits)

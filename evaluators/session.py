@@ -35,18 +35,28 @@ class TimeAllowance:
     waits then waits for its own kind.
 
     ``until`` is a deadline on the clock of ``time.monotonic``; ``cpu_s`` limits the processor time of the process and
-    what it starts together, after half a second; ``paused_s`` are seconds that do not count, because the process waited
-    for an answer.
+    what it starts together, after half a second; ``starts`` is True if each call has a process of its own; ``paused_s``
+    are seconds that do not count, because the process waited for an answer.
     """
 
-    def __init__(self, contained: SandboxedProcess, limit_s: float, until: float, cpu_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        contained: SandboxedProcess,
+        limit_s: float,
+        until: float,
+        cpu_s: float = math.inf,
+        *,
+        starts: bool = False,
+    ) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
         # A process that serves many tasks with many others is measured later: that takes as long as a short task.
         self._ran_s = self._waiting.own_ran_s if cpu_s == math.inf else None
+        if starts:  # a process for each call, which takes longer
+            self._ran_s = self._waiting.ran_s()
         self._limit_s, self._until, self._cpu_s = limit_s, until, cpu_s
         self._look = self._began + _LONGEST_POLL_S
-        self._granted_s = 0.0
+        self._granted_s = self._ended_s = 0.0
         self.paused_s = 0.0
 
     @property
@@ -60,11 +70,7 @@ class TimeAllowance:
         now = time.monotonic()
         left = self._left_s(now)
         if left <= 0.0:  # query the kernel only when necessary
-            passed_s = now - self._began
-            waited_s = self._waiting.own_s() - self._waited_s + min(self._waiting.others_s(), passed_s)
-            lacked_s = passed_s - self.paused_s - self._used_cpu_s() / self._waiting.cores
-            granted_s = min(waited_s, lacked_s, (PATIENCE - 1) * self._limit_s)
-            self._granted_s = max(self._granted_s, granted_s)
+            self._grant(now)
             left = self._left_s(now)
         if self._cpu_s < math.inf and now >= self._look:
             self._look = now + _LONGEST_POLL_S
@@ -72,6 +78,19 @@ class TimeAllowance:
                 detail = f"used {used_s:.1f} s of processor time, {self._cpu_s:g} s are allowed"
                 raise SessionEndedError(EndReason.SPENT, detail)
         return min(left, self._until - now)
+
+    def count_ended(self) -> None:
+        """Count what the process of a call has waited, which has ended and is not reaped before the next one."""
+        self._grant(time.monotonic())
+        self._ended_s += self._waiting.others_s()
+
+    def _grant(self, now: float) -> None:
+        passed_s = now - self._began
+        others_s = self._ended_s + self._waiting.others_s()
+        waited_s = self._waiting.own_s() - self._waited_s + min(others_s, passed_s)
+        lacked_s = passed_s - self.paused_s - self._used_cpu_s() / self._waiting.cores
+        granted_s = min(waited_s, lacked_s, (PATIENCE - 1) * self._limit_s)
+        self._granted_s = max(self._granted_s, granted_s)
 
     def _left_s(self, now: float) -> float:
         return self._began + self._limit_s + self.paused_s + self._granted_s - now
@@ -146,8 +165,8 @@ class Session:
         """Queue a message; the session sends it while the worker waits for answers."""
         self._unsent += frame(message)
 
-    def allow(self, limit_s: float, until: float, cpu_s: float = math.inf) -> TimeAllowance:
-        return TimeAllowance(self._contained, limit_s, until, cpu_s)
+    def allow(self, limit_s: float, until: float, cpu_s: float = math.inf, *, starts: bool = False) -> TimeAllowance:
+        return TimeAllowance(self._contained, limit_s, until, cpu_s, starts=starts)
 
     def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
         """Send a message with descriptors; False if that is not possible at once."""

@@ -115,6 +115,9 @@ def _unpack(files: Files) -> None:
 class _Here:
     """Runs commands in this process's namespaces."""
 
+    _ended = 0
+    """Process of the last call. It is reaped before the next one: until then the worker can see how long it waited."""
+
     def compile(self, command: list[str]) -> None:
         import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
@@ -128,6 +131,9 @@ class _Here:
                 raise CommandFailedError(f"{printed(messages)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
 
     def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
+        if self._ended:
+            os.waitpid(self._ended, 0)
+        self._ended = 0
         Path(_INPUT).write_bytes(text)  # a file, so that the command need not read its input while it writes
         with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
             pid, stdout = _start(command, stdin.fileno(), errors.fileno(), limits)
@@ -135,14 +141,17 @@ class _Here:
                 output = stream.read(most + 1)
             if len(output) > most:
                 os.kill(pid, signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
-            if len(output) > most:
+                os.waitpid(pid, 0)
                 raise TooLongError(f"more than {most} bytes of output")
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             errors.seek(max(errors.seek(0, os.SEEK_END) - DETAIL_CHARS, 0))
             complaint = errors.read().decode("utf-8", "replace")
         os.write(2, complaint.encode())
-        if code := os.waitstatus_to_exitcode(status):
-            used_s = usage.ru_utime + usage.ru_stime
+        if ended is not None and ended.si_status == 0:
+            self._ended = pid
+        else:
+            _, status, usage = os.wait4(pid, 0)
+            code, used_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
             if code == -signal.SIGXCPU or (code == -signal.SIGKILL and used_s >= limits["cpu_s"]):
                 raise CommandFailedError(f"used {used_s:.1f} s of processor time", "cpu_limit")
             raise CommandFailedError(f"{ending(code)}\n{complaint}")

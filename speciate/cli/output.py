@@ -110,7 +110,7 @@ def print_text(text: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:
     """Print a table, or the note ``empty`` if it has no rows. A column name with the prefix ``>`` is right-aligned."""
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [["" if value is None else sanitize(value) for value in row] for row in rows]
     if not cells:
         print_note(empty)
         return
@@ -154,10 +154,6 @@ def print_records(
             print_json(record)
     else:
         print_table(columns, map(row, records), empty=empty)
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else sanitize(value)
 
 
 @contextmanager

@@ -166,7 +166,8 @@ def read_answer(
         return _result([{}], [(f"the response has no choices ({reply.quoted()})", REFUSED)], usage, ceilings, latency_s)
     if not any(isinstance(choice, dict) and choice.keys() & _PARTS for choice in choices):
         raise MalformedResponseError(f"the choices hold no message ({reply.quoted()})")
-    ordered = sorted((choice if isinstance(choice, dict) else {} for choice in choices), key=_index)[: request.n]
+    known = (choice if isinstance(choice, dict) else {} for choice in choices)
+    ordered = sorted(known, key=lambda choice: read_count(choice.get("index")) or 0)[: request.n]
     if all(choice.get("finish_reason") == "error" for choice in ordered):
         raise MalformedResponseError(f"all choices failed: {json.dumps(ordered[0].get('error'))[:_MOST_ERROR]}")
     read = [_read_choice(choice) for choice in ordered]
@@ -273,10 +274,6 @@ def error_message(body: bytes) -> str:
         if isinstance(data, dict) and key in data:
             data = data[key]
     return data if isinstance(data, str) else json.dumps(data)
-
-
-def _index(choice: Mapping[str, Any]) -> int:
-    return read_count(choice.get("index")) or 0
 
 
 def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:

@@ -30,19 +30,19 @@ class Fenced:
 
 def fenced_blocks(text: str) -> list[Fenced]:
     """Return the fenced blocks in order. A truncated completion may lack the last closing fence."""
-    scanner = _FenceScanner()
-    for line in text.split("\n"):
-        scanner.feed(line)
-    scanner.close()
-    return scanner.blocks
+    return _scanned(text)[0]
 
 
 def ends_in_block(text: str) -> bool:
     """Return True if the last block of a text is not closed."""
+    return _scanned(text)[1]
+
+
+def _scanned(text: str) -> tuple[list[Fenced], bool]:
     scanner = _FenceScanner()
     for line in text.split("\n"):
         scanner.feed(line)
-    return scanner.is_open
+    return scanner.blocks, scanner.close()
 
 
 def filled_blocks(text: str) -> list[Fenced]:
@@ -100,13 +100,10 @@ class _FenceScanner:
                 # A labelled fence opens a new block; the previous one was not closed.
                 self._open(fence)
 
-    @property
-    def is_open(self) -> bool:
-        return self._ticks is not None
-
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Close the open block; return True if there was one."""
         if self._ticks is None:
-            return
+            return False
         separated = False
         while self._lines and self._lines[-1].strip() in ("", SEPARATOR):
             separated |= self._lines.pop().strip() == SEPARATOR
@@ -116,6 +113,7 @@ class _FenceScanner:
         self.blocks.append(Fenced(self._info, text + "\n" if text else "", self._section))
         self._section += separated
         self._ticks = None
+        return True
 
     def _open(self, fence: re.Match[str]) -> None:
         self._ticks, self._info, self._lines = fence["ticks"], fence["info"].lower(), []

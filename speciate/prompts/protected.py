@@ -209,7 +209,8 @@ def _added_lines(base: str, blocks: Sequence[Block], pieces: Sequence[str]) -> l
     old, new = ([line for line in each if not line.startswith(comment)] for each in both)
     before = set(old)
     added = [line for line in new if line not in before and _INCLUDE.match(line)]
-    return added if [line for line in new if line in before or not _INCLUDE.match(line)] == old else None
+    others = [line for line in new if not _INCLUDE.match(line)]
+    return added if before.issuperset(others) else None
 
 
 def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:

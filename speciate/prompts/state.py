@@ -22,6 +22,8 @@ _HEAD_CHARS: Final = 60
 """Of an output that candidates start from."""
 _MOST_CHANGES: Final = 3
 _MOST_VALUES: Final = 6
+_OUTPUTS: Final = ("stderr", "traceback", "failure")
+_EXCEPTION: Final = re.compile(r"(?m)^[\w.]*(?:Error|Exception)\b.*$")
 _REASON: Final = re.compile(r"(?i)(?:error|reason|message|feedback)s?$")
 _EMPTY: Final = frozenset({"", "none", "null"})
 _BLOCK: Final = re.compile(r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$")
@@ -202,7 +204,8 @@ def _reason(member: Individual) -> str:
     named = (
         text for name, text in sorted(member.artifacts.items()) if _REASON.search(name) or text.startswith(SEVERAL)
     )
-    texts = (" ".join(text.split()) for text in named)
+    outputs = "\n".join(member.artifacts.get(name, "") for name in _OUTPUTS)  # of an evaluator that catches exceptions
+    texts = (" ".join(text.split()) for text in (*named, *_EXCEPTION.findall(outputs)[-1:]))
     return next((f": {_short(printable(text))}" for text in texts if text.lower() not in _EMPTY), "")
 
 

@@ -92,7 +92,7 @@ class Stores:
             pool = engine.pool
             engine.dispose()
             # One in use returns to the old pool, which would leave it open. The new pool has copied no listener.
-            sa.event.listen(pool, "checkin", _close)
+            sa.event.listen(pool, "checkin", lambda _, entry: entry.close())
 
     def after_fork(self) -> None:
         """In a forked process, give up the database connections of its parent: two processes must never share one."""
@@ -103,10 +103,6 @@ class Stores:
         self.close_unused()
         self.redis.close()
         self.celery.close()
-
-
-def _close(_: object, entry: sa.pool.ConnectionPoolEntry) -> None:
-    entry.close()
 
 
 def open_stores(

@@ -133,6 +133,10 @@ def count_for(cpu_s: float) -> str:
     return count.format(int(20_000 * cpu_s / (now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)))
 
 
+CALLING = """
+def evaluate(candidate, context):
+    return {"score": sum(candidate.call("main", str(x)).value == str(2 * x) for x in range(4)) / 4}
+"""
 CROWDED = {"wall_s": 0.25, "cpu_s": 20, "log_bytes": 4096}
 
 
@@ -149,10 +153,11 @@ def test_time_in_which_others_have_the_processor_does_not_count_within_reason(cr
         assert late.failure.reason == "wall_limit"
         assert late.wall_s < 30
     if crowded.tier == "A":  # the only one that runs commands, whose process sleeps while its child waits
-        cases = [{"input": ["3"], "expected": "6"}]
-        shell = make_problem(
-            cases=cases, limits=CROWDED, language={"name": "sh", "file": "a.sh", "run": ["sh", "a.sh"]}
-        )
-        (worked,) = crowded.evaluate(shell, [f"{count_for(0.1)}read x\necho $((2 * x))\n"])
-        assert worked.rewards == (1.0,)
-        assert worked.wall_s > CROWDED["wall_s"]
+        shell = {"name": "sh", "file": "a.sh", "run": ["sh", "a.sh"]}
+        cases = [{"input": [str(x)], "expected": str(2 * x)} for x in range(4)]
+        script = {"kind": "evaluator", "cases": [], "evaluator": CALLING}
+        for fields in {"cases": cases}, script:  # calls that have ended waited, too
+            doubling = make_problem(limits=CROWDED, language=shell, **fields)
+            (worked,) = crowded.evaluate(doubling, [f"{count_for(0.03)}read x\necho $((2 * x))\n"])
+            assert worked.rewards == (1.0,), worked
+            assert worked.wall_s > 2 * CROWDED["wall_s"]

@@ -162,6 +162,7 @@ class _Tools:
                 targets = (await client.problem_unlocks(version.id)).targets
                 firsts = {each.target: each.first.policy_label for each in targets if each.first is not None}
         shown = {"title", "description", "kind", "language", "objectives", "targets", "limits", "seed_program"}
+        shown |= {"stochastic", "confirmations", "stages", "weights", "carry"}
         facts = definition.model_dump(mode="json", include=shown)
         for objective in facts["objectives"]:
             if objective["role"] != ObjectiveRole.CONSTRAINT:

@@ -77,10 +77,7 @@ class ExternalEvaluations(ScopedStore):
     """Leases candidates to external evaluators and stores their results."""
 
     def __post_init__(self) -> None:
-        self._problem = lru_cache(maxsize=256)(self._load_problem)
-
-    def _load_problem(self, problem_id: UUID) -> Problem:
-        return read_stored(Problem, self._value(SQL.problem, {"id": problem_id}))
+        self._problem = lru_cache(maxsize=256)(lambda id_: read_stored(Problem, self._value(SQL.problem, {"id": id_})))
 
     @with_retries
     def acquire(

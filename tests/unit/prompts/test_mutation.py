@@ -475,3 +475,11 @@ def test_an_attempt_that_a_stage_stopped_shows_what_was_measured_only(
     assert expected in line
     assert "size" not in line
     assert ("violates" in line) == (first == "wrong")
+
+
+def test_an_attempt_names_the_exception_that_an_evaluator_caught(problem: Callable[..., Problem]) -> None:
+    caught = "Traceback (most recent call last):\n  File \"evaluator.py\", line 9\nKeyError: 'close'\nworker ended\n"
+    seed = Individual(1, "x = 1\n", (1.0, 74.0, 0.0))
+    bad = Individual(2, "x = 2\n", (0.0, 0.0, 0.0), artifacts={"stderr": caught})
+    (line,) = attempt_lines(problem(), [Attempt(bad, seed)], seed)
+    assert line.endswith(": KeyError: 'close'")

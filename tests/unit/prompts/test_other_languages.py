@@ -144,3 +144,9 @@ def test_a_program_that_ends_at_the_limit_is_none(problem):
     (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED, finish_reason="length")
     assert answer.failure is not None
     assert (answer.failure.reason, "max_tokens" in answer.failure.detail) == ("truncated", True)
+
+
+def test_an_inclusion_above_a_marked_block_moves_into_it(problem):
+    block = "#include <regex>\n// EVOLVE-BLOCK-START\nint f() { return 2; }\n// EVOLVE-BLOCK-END\n"
+    (answer,) = parse_completion(f"```cpp\n{block}```", problem=problem, policy=POLICY, parent=SEED)
+    assert answer.program == SEED.replace("int f() { return 1;", "#include <regex>\nint f() { return 2;")
