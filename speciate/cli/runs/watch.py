@@ -113,7 +113,7 @@ def watch_started(
 def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
     if output.wants_json():
         last_event, paused = run.record.last_event, run.state is RunState.PAUSED
-        for event in run.watch(until_paused=not paused):
+        for event in run.watch(until_paused=True):
             if log is not None:
                 log.add(event)
             output.print_json(event)

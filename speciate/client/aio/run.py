@@ -89,13 +89,12 @@ class AsyncRunHandle:
 
         Args:
             after: Sequence number of the last event to skip. With 0, begin with the first event.
-            until_paused: End also when the run is paused.
+            until_paused: End also when the run is paused and nothing happens for some seconds.
         """
         async for event in self._transport.events(EventCursor(self.id, after=after)):
             if event is not None:
                 yield event
-            # A pause may be over already, as between two slices of a campaign, and one by a full disk has no event.
-            if until_paused and (event is None or event.kind == EventKind.RUN_PAUSED):
+            elif until_paused:  # a pause on a full disk has no event
                 with suppress(UnavailableError):
                     if (await self.refresh()).state is RunState.PAUSED:
                         return
@@ -104,8 +103,10 @@ class AsyncRunHandle:
         """Wait until the run has ended or is paused, and return it."""
         record = await self.refresh()
         if record.state in {RunState.CREATED, RunState.RUNNING}:
-            async for _ in self.watch(after=record.last_event, until_paused=True):
-                pass
+            async for event in self.watch(after=record.last_event, until_paused=True):
+                # A pause may be over already, as between two slices of a campaign.
+                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).state is RunState.PAUSED:
+                    break
         return await self.refresh()
 
     async def problem(self) -> schema.problems.ProblemVersion:
