@@ -99,12 +99,7 @@ class _Bench:
         run_id, _ = start_run(
             self._stores.runs,
             self._stores.signals,
-            prepare_run(
-                self._stores.runs,
-                problem=self._problem,
-                policies=RunPolicies(self._policy),
-                spec=spec,
-            ),
+            prepare_run(self._stores.runs, problem=self._problem, policies=RunPolicies(self._policy), spec=spec),
         )
         while not (record_ := self._stores.runs.get(run_id)).state.ended:
             if record_.state.value == "paused":

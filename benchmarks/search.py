@@ -45,10 +45,7 @@ TRAINED_TO_CHANGE: Final = tuple(
     (f"programs-{name}", "programs-mutator") for name in ("grpo", "multi-rlvr", "max-at-k", "vpo", "vector-max-at-k")
 )
 """The same with a policy that was trained for changes alone."""
-NEAR_THE_CEILING: Final = (
-    ("programs-vpo", "programs-base"),
-    ("programs-vector-max-at-k", "programs-vector-max-at-k"),
-)
+NEAR_THE_CEILING: Final = (("programs-vpo", "programs-base"), ("programs-vector-max-at-k", "programs-vector-max-at-k"))
 """Most of what can be unlocked at all their independent samples unlock, so 400 programs are too few to see the rest."""
 WITH_A_MUTATOR: Final = TRAINED_TO_CHANGE[-2:]
 """The same two policies, VPO and Vector Max-at-K, with the mutator."""

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from benchmarks.figures import Figure, record
-from benchmarks.parts import (
-    SpinningService,
-    begin,
-    median,
-    processor_seconds,
-    service_pids,
-    show,
-    spec,
-    wait_for,
-)
+from benchmarks.parts import SpinningService, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from benchmarks.spinning import EVALUATION_S, SpinningEvaluator
 from speciate.policies import build_client
 from speciate.ports.work import Commit, WorkKind, WorkRef

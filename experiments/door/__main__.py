@@ -46,11 +46,7 @@ SESSIONS: Final = {
     "gepa": ("1: `pip install`", 5),
 }
 """The shortest session that each documents for a program with an evaluator: commands and lines of Python."""
-DRIVERS: Final = {
-    "openevolve": "openevolve_driver.py",
-    "shinka-evolve": "shinka_driver.py",
-    "gepa": "gepa_driver.py",
-}
+DRIVERS: Final = {"openevolve": "openevolve_driver.py", "shinka-evolve": "shinka_driver.py", "gepa": "gepa_driver.py"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,7 @@ from collections.abc import Callable, Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any, Final  # noqa: E402
 
-from experiments.learning.plan import (  # noqa: E402
-    FROZEN,
-    SCREENED,
-    TASKS,
-    Job,
-    Plan,
-    declared_jobs,
-    number_of_jobs,
-    positions,
-)
+from experiments.learning.plan import FROZEN, SCREENED, TASKS, Job, Plan, declared_jobs, number_of_jobs, positions  # noqa: E402
 from experiments.learning.report import write_results  # noqa: E402
 from experiments.learning.service import LocalService, local_service  # noqa: E402
 

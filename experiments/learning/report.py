@@ -49,10 +49,7 @@ def results(plan: Plan, lines: Sequence[Line]) -> str:
             ),
             _censored(plan, searches),
             "### Campaign: fresh problems unlocked by the policy of its beginning and of its end\n",
-            _table(
-                _CAMPAIGN_HEAD,
-                [_campaign_row(campaigns, t, arm, CUTS[t]) for t in TASKS for arm in learning],
-            ),
+            _table(_CAMPAIGN_HEAD, [_campaign_row(campaigns, t, arm, CUTS[t]) for t in TASKS for arm in learning]),
         ]
     )
 

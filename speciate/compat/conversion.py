@@ -50,8 +50,7 @@ def adjusted(
     """Return the directory with the options of the command line; None and nothing keep what it says."""
     if slug is not None and (len(slug) > MAX_SLUG or not re.fullmatch(SLUG, slug)):
         raise InvalidInputError(
-            f"invalid slug {slug!r}.",
-            remedy=f"Pass lower-case words joined by hyphens, at most {MAX_SLUG} characters.",
+            f"invalid slug {slug!r}.", remedy=f"Pass lower-case words joined by hyphens, at most {MAX_SLUG} characters."
         )
     if slug is not None:
         draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())
@@ -101,8 +100,7 @@ def convert(
     for name in directions or (SCORE,):
         if name not in seed and name in artifacts:
             raise InvalidInputError(
-                f"{name} is {artifacts[name].strip()[:200]}: expected a finite number.",
-                remedy=NUMBER_ADVICE,
+                f"{name} is {artifacts[name].strip()[:200]}: expected a finite number.", remedy=NUMBER_ADVICE
             )
     objectives = rewards_of(draft, directions, seed, targets)
     # A record, such as the time that an evaluation takes, decides nothing; the mean of all is one that does.

@@ -14,9 +14,7 @@ MAX_NOTE_CHARS: Final = 4000
 
 
 RunName = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE),
-    AfterValidator(stored_text),
+    str, StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE), AfterValidator(stored_text)
 ]
 """One line, or empty."""
 

@@ -42,8 +42,7 @@ def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> Wei
     if digest is not None and policy.checkpoint_digest not in (None, digest):
         origin = f"read from {card.root}" if source is DigestFrom.FILES else "as it reports"
         raise EndpointMismatchError(
-            f"{card.id} is served with weights {digest} ({origin}): expected {policy.checkpoint_digest}",
-            _REMEDY,
+            f"{card.id} is served with weights {digest} ({origin}): expected {policy.checkpoint_digest}", _REMEDY
         )
     served = ServedWeights(
         root=card.root,

@@ -37,8 +37,7 @@ def write_template(
     """
     texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
     definition = _SLUG.sub(
-        lambda match: f'slug = "{slug_of(directory.resolve().name, match[1])}"'.ljust(38) + " ",
-        texts["problem.toml"],
+        lambda match: f'slug = "{slug_of(directory.resolve().name, match[1])}"'.ljust(38) + " ", texts["problem.toml"]
     )
     texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{definition}"
     paths = [directory / name for name in texts]

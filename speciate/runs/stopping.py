@@ -26,16 +26,7 @@ from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
 from speciate.domain.candidate import BUILD_FAILED, Candidate, Failure, FailureKind
-from speciate.domain.diagnosis import (
-    FAILURES,
-    OUTAGE,
-    PROGRAMS_FAIL,
-    REPEATED,
-    TRUNCATED,
-    Diagnosis,
-    Fault,
-    alarm_name,
-)
+from speciate.domain.diagnosis import FAILURES, OUTAGE, PROGRAMS_FAIL, REPEATED, TRUNCATED, Diagnosis, Fault, alarm_name
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem

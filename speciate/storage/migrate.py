@@ -134,8 +134,7 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
             _upgrade(connection)
         except CommandError as error:
             raise ConfigurationError(
-                f"the database's schema cannot be upgraded: {error}.",
-                remedy=NEWER_REMEDY,
+                f"the database's schema cannot be upgraded: {error}.", remedy=NEWER_REMEDY
             ) from error
         finally:
             connection.rollback()

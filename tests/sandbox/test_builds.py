@@ -71,18 +71,8 @@ BOMBS = {
         "build_too_large",
     ),
     "disk": ("open('.big', 'wb').write(bytes(64 << 20))", {}, FailureKind.CRASHED, "build_failed"),
-    "messages": (
-        "for _ in range(1 << 14): print('x' * 256)\nsys.exit(1)",
-        {},
-        FailureKind.CRASHED,
-        "build_failed",
-    ),
-    "processes": (
-        "for _ in range(500): os.fork() or time.sleep(600)",
-        {},
-        FailureKind.CRASHED,
-        "build_failed",
-    ),
+    "messages": ("for _ in range(1 << 14): print('x' * 256)\nsys.exit(1)", {}, FailureKind.CRASHED, "build_failed"),
+    "processes": ("for _ in range(500): os.fork() or time.sleep(600)", {}, FailureKind.CRASHED, "build_failed"),
 }
 
 

@@ -117,10 +117,7 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Arena]:
             arena = Arena(request.param)
         except ArenaClosedError as error:
             pytest.skip(f"{NOT_TRIED}tier {request.param}: {error}")
-        with (
-            closing(arena),
-            crowd(),
-        ):  # not needed at start and end: imports would take five times as long
+        with closing(arena), crowd():  # not needed at start and end: imports would take five times as long
             yield arena
 
 

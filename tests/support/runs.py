@@ -29,10 +29,7 @@ def toy_problem(*, seed_program: str = SEED_PROGRAM, confirmations: int = 1) -> 
             Objective(name="x", range=(0.0, 10.0)),
             Objective(name="y", direction=Direction.MINIMIZE, range=(0.0, 10.0)),
         ),
-        targets=(
-            Target(name="half", rule="x >= 5"),
-            Target(name="both", rule="x >= 8 and y <= 2", unlock=True),
-        ),
+        targets=(Target(name="half", rule="x >= 5"), Target(name="both", rule="x >= 8 and y <= 2", unlock=True)),
         weights={"x": 1.0, "y": 1.0},
         seed_program=seed_program,
         evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",

@@ -14,13 +14,7 @@ from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations, active_evaluations
 from speciate.policies import build_client
-from speciate.ports.reporting import (
-    Progress,
-    name_evaluations,
-    report_evaluation,
-    report_progress,
-    reporting_to,
-)
+from speciate.ports.reporting import Progress, name_evaluations, report_evaluation, report_progress, reporting_to
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from tests.support.memory_store import MemoryWorkStore

@@ -35,7 +35,7 @@ CATALOGUE: Final = {
         license="Apache-2.0",
         summary="SmolLM2-135M-Instruct (Hugging Face, 2025), quantized to 4 bits",
         max_tokens=384,
-    ),
+    )
 }
 
 

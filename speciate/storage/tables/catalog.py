@@ -14,11 +14,7 @@ problems = named_table(
     *hidden(),
 )
 
-problem_sets = named_table(
-    "problem_sets",
-    sa.Column("title", sa.Text, nullable=False),
-    created(),
-)
+problem_sets = named_table("problem_sets", sa.Column("title", sa.Text, nullable=False), created())
 
 problem_set_members = table(
     "problem_set_members",
@@ -38,8 +34,5 @@ policies = named_table(
 
 # API keys of policy endpoints, sealed with SPECIATE_SECRET_KEY; policy definitions refer to the id.
 policy_keys = table(
-    "policy_keys",
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("sealed", sa.Text, nullable=False),
-    created(),
+    "policy_keys", sa.Column("id", sa.Text, primary_key=True), sa.Column("sealed", sa.Text, nullable=False), created()
 )

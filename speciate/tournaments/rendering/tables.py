@@ -12,13 +12,7 @@ from speciate.tournaments.rendering.cells import Section, ends, estimate, p_valu
 from speciate.tournaments.rendering.conclusion import null_verdict
 from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.report.methods import methods_power
-from speciate.tournaments.report.models import (
-    Comparison,
-    Design,
-    MethodComparison,
-    Report,
-    Verdict,
-)
+from speciate.tournaments.report.models import Comparison, Design, MethodComparison, Report, Verdict
 
 _COMPARED: Final = ("compared", ">Δ", ">win/tie/loss", ">pairs", ">missing", ">p", ">Holm p", ">e", "verdict")
 _ERT: Final = "ERT: evaluations of all runs, each until its target or its end, ÷ successes"

@@ -18,10 +18,7 @@ from speciate.client import Client
 from speciate.policies.bundled import bundled_policies
 from speciate.settings import Settings
 
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc"),
-]
+pytestmark = [pytest.mark.servers, pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")]
 
 GROWTH = 1.2
 RUNS = 24

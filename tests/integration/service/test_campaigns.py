@@ -316,12 +316,7 @@ INVALID: list[tuple[dict[str, Any], int, str, str]] = [
     ({"strategy": "best_of_m"}, 422, "invalid-input", "Did you mean 'best_of_n'?"),
     ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
     ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
-    (
-        {"evaluations": 2, "mode": "fixed"},
-        422,
-        "invalid-input",
-        "at least 3, one evaluation for each of 3",
-    ),
+    ({"evaluations": 2, "mode": "fixed"}, 422, "invalid-input", "at least 3, one evaluation for each of 3"),
     ({"evaluations": 10**6}, 422, "invalid-input", "would be 200,000 slices: expected at least 50"),
     ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
     ({"problems": []}, 422, "invalid-input", "at least 1 item"),

@@ -184,10 +184,7 @@ def test_a_run_says_that_it_waits_for_an_evaluator_and_with_which_capabilities(
     report_waiting(stores.engine, [set()], after_s=0)
     record = stores.runs.get(run)
     command = "`speciate evaluate --problem toy@1 --capability gpu --capability linux -- COMMAND`"
-    assert (record.outcome, record.cause) == (
-        "waiting",
-        f"waits for an external evaluator: {command}",
-    )
+    assert (record.outcome, record.cause) == ("waiting", f"waits for an external evaluator: {command}")
     assert command in api.get(f"/runs/{run}").text
     assert command in api.get("/").text
     assert '<span class="state waiting">waiting</span>' in api.get("/runs").text

@@ -14,15 +14,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.ports.runs import NewRun
-from speciate.ports.work import (
-    Commit,
-    Confirmation,
-    EvaluatedBatch,
-    Lease,
-    ProposedBatch,
-    Queue,
-    WorkKind,
-)
+from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, Queue, WorkKind
 from speciate.runs.payloads import read_proposals
 from speciate.schema.policies import RunPolicies
 from speciate.storage.access import quotas

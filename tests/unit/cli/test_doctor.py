@@ -13,13 +13,7 @@ from speciate.cli.errors import ExitCode
 from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.test_resources import policy_json
-from tests.unit.client.fake_service import (
-    FakeService,
-    Handler,
-    page,
-    problem,
-    say,
-)
+from tests.unit.client.fake_service import FakeService, Handler, page, problem, say
 
 
 def test_doctor_masks_secrets_and_names_sources(

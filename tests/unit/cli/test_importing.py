@@ -89,12 +89,7 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:starts", [], ExitCode.INVALID, "evaluator.py uses subprocess"),
         ("openevolve:hides", [], ExitCode.INVALID, "ModuleNotFoundError: No module named 'jaxx'"),
         ("openevolve:hides", [], ExitCode.INVALID, "Add the package of jaxx to `requirements`"),
-        (
-            "openevolve:needs",
-            [],
-            ExitCode.UNREACHABLE,
-            "The environment for jaxx>=0.4, numpy cannot be built",
-        ),
+        ("openevolve:needs", [], ExitCode.UNREACHABLE, "The environment for jaxx>=0.4, numpy cannot be built"),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
         ("openevolve:prints", [], ExitCode.INVALID, "Put a.json beside the evaluator"),

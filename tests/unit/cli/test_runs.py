@@ -583,12 +583,7 @@ def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), CONFIRMED, END))
     text = _on_terminal(service, "runs", "watch", str(RUN), "--no-out")
     assert "\x1b[" in text
-    for expected in (
-        "best candidate 9",
-        "radius",
-        "better",
-        "candidate 9 meets first",
-    ):
+    for expected in ("best candidate 9", "radius", "better", "candidate 9 meets first"):
         assert expected in text
     last = text.rpartition("40 of 100 evaluations")[2]
     assert [last.count(word) for word in ("completed", "first", "radius")] == [1, 1, 1]
@@ -668,11 +663,7 @@ def test_run_is_found_by_prefix_or_suffix_of_its_id(cli: Cli, service: FakeServi
 
 def test_a_run_is_found_by_name_by_directory_and_as_the_latest_of_its_problem(cli: Cli, service: FakeService) -> None:
     older, newer = UUID(int=1 << 100), UUID(int=2 << 100)
-    runs = [
-        run_json(id=str(newer), problem="toy"),
-        run_json(),
-        run_json(id=str(older), name="try", problem="toy"),
-    ]
+    runs = [run_json(id=str(newer), problem="toy"), run_json(), run_json(id=str(older), name="try", problem="toy")]
     service.on("GET", "/v1/runs", page(*runs))
     directory = f"packing-{str(RUN)[-8:]}"
     for name, run in (("toy", newer), ("toy@1", newer), ("TRY", older), (directory, RUN), (f"best/{directory}/", RUN)):

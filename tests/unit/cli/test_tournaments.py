@@ -63,10 +63,7 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
     (request,) = service.asked("/v1/tournaments")
     assert request.headers["Idempotency-Key"]
     assert request.body["problems"] == ["p@2", "set:mazes"]
-    assert (request.body["budget"], request.body["seeds"]) == (
-        {"evaluations": 90, "tokens": 500},
-        [0, 1],
-    )
+    assert (request.body["budget"], request.body["seeds"]) == ({"evaluations": 90, "tokens": 500}, [0, 1])
     assert request.body["baseline"] == "base-independent"
     names = [entrant["name"] for entrant in request.body["entrants"]]
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]

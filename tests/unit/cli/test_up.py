@@ -75,8 +75,7 @@ def test_relative_data_directory_becomes_absolute(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("host", "url"),
-    [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")],
+    ("host", "url"), [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")]
 )
 def test_stack_connects_to_itself_not_to_the_public_url(host: str, url: str) -> None:
     made = LocalService(Settings(host=host, port=1, url="https://lab.example"))

@@ -10,16 +10,7 @@ from speciate.client import Client
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.target import Target
 from speciate.schema.candidates import CandidateDetail
-from tests.unit.client.fake_service import (
-    RUN,
-    FakeService,
-    best,
-    candidate_json,
-    page,
-    run_json,
-    say,
-    serve_best,
-)
+from tests.unit.client.fake_service import RUN, FakeService, best, candidate_json, page, run_json, say, serve_best
 
 
 @pytest.fixture

@@ -256,10 +256,7 @@ def test_a_program_without_marks_may_change_everywhere(inline: Inline, tmp_path:
     assert notes == ("initial.py has no EVOLVE-BLOCK markers: the whole program may change",)
 
 
-@pytest.mark.parametrize(
-    ("wall_s", "evaluations", "seed"),
-    [(0.5, 3, 7 / 3), (3.0, 2, 1.25), (31.0, 1, 0.5)],
-)
+@pytest.mark.parametrize(("wall_s", "evaluations", "seed"), [(0.5, 3, 7 / 3), (3.0, 2, 1.25), (31.0, 1, 0.5)])
 def test_a_slow_evaluator_is_tried_for_noise_less_often(
     tmp_path: Path, wall_s: float, evaluations: int, seed: float
 ) -> None:

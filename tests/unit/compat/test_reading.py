@@ -84,10 +84,7 @@ def test_without_a_cascade_or_a_configuration(tmp_path: Path) -> None:
     assert "thresholds" not in read_openevolve(whole).options
     (whole / "config.yaml").unlink()
     draft = read_openevolve(whole)
-    assert (draft.wall_s, draft.remarks[0]) == (
-        300,
-        "no config.yaml found: the limits are the other system's defaults",
-    )
+    assert (draft.wall_s, draft.remarks[0]) == (300, "no config.yaml found: the limits are the other system's defaults")
     (whole / "config_phase_1.yaml").write_text("evaluator: {timeout: 2.e+5}\n")
     draft = read_openevolve(whole)
     assert draft.wall_s == 86_400

@@ -4,10 +4,7 @@ import pytest
 
 from speciate.domain.candidate import FailureKind
 
-STAGES = [
-    {"name": "quick", "objectives": ["small"], "needs": "small >= 1"},
-    {"name": "full", "objectives": ["large"]},
-]
+STAGES = [{"name": "quick", "objectives": ["small"], "needs": "small >= 1"}, {"name": "full", "objectives": ["large"]}]
 OBJECTIVES = ({"name": "small"}, {"name": "large", "direction": "minimize", "range": [0, 10]})
 TARGETS = [
     {"name": "some", "rule": "small >= 0", "unlock": False},

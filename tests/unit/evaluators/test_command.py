@@ -9,12 +9,7 @@ from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
 
-CPP = {
-    "name": "C++",
-    "file": "main.cpp",
-    "build": ["g++", "-O1", "-o", "program", "main.cpp"],
-    "run": ["./program"],
-}
+CPP = {"name": "C++", "file": "main.cpp", "build": ["g++", "-O1", "-o", "program", "main.cpp"], "run": ["./program"]}
 DOUBLE = '#include <cstdio>\nint main() { long x; return scanf("%ld", &x) == 1 && printf("%ld\\n", 2 * x) ? 0 : 1; }\n'
 SHELL = {"name": "sh", "file": "program.sh", "run": ["/bin/sh", "program.sh"]}
 PATIENT = {"wall_s": 30, "cpu_s": 30}

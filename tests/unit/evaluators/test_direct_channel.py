@@ -143,8 +143,7 @@ def test_descriptors_that_a_candidate_sends_do_not_arrive(sandbox, scripted):
 
 
 @pytest.mark.parametrize(
-    "wait",
-    ["time.sleep(60)", "os.write(3, (100).to_bytes(4, 'big')); time.sleep(60)", "[0 for _ in iter(int, 1)]"],
+    "wait", ["time.sleep(60)", "os.write(3, (100).to_bytes(4, 'big')); time.sleep(60)", "[0 for _ in iter(int, 1)]"]
 )
 def test_a_call_that_does_not_end_uses_the_wall_limit_and_the_script_goes_on(sandbox, scripted, wait):
     problem = scripted(

@@ -146,7 +146,7 @@ def test_a_candidate_that_dies_at_every_call_is_given_up(sandbox, scripted):
     problem = scripted(
         "reasons = {candidate.call('solve').failure.reason for _ in range(200)}\n"
         "context.note('reasons', sorted(reasons))\n"
-        "return {'score': 0}",
+        "return {'score': 0}"
     )
     evaluation = one(sandbox, problem, "import os\ndef solve(): os._exit(3)\n")
     assert evaluation.artifacts["reasons"] == "['exited']"

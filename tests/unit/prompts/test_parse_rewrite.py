@@ -392,10 +392,7 @@ def test_no_text_raises(text: str, parent: str | None, answers: int) -> None:
 def test_hostile_sizes_are_failures(read: Read) -> None:
     """How the time grows is measured in ``test_reading_costs``."""
     texts = ("`" * 30_000, "```\n" * 10_000, "a```python\n" * 5_000, "<answer>" * 10_000, "\n" * 50_000)
-    edits = (
-        "<<<<<<< SEARCH\n" * 5_000,
-        "<<<<<<< SEARCH\n" + "x\n" * 20_000 + "y\n=======\nz\n>>>>>>> REPLACE",
-    )
+    edits = ("<<<<<<< SEARCH\n" * 5_000, "<<<<<<< SEARCH\n" + "x\n" * 20_000 + "y\n=======\nz\n>>>>>>> REPLACE")
     # Only edits are searched for in the parent; parsing a long one takes most of the time.
     for text, lines in (*((text, 2_000) for text in texts), *((edit, 40_000) for edit in edits)):
         assert read(text, parent="x\n" * lines)[0].failure is not None

@@ -5,14 +5,7 @@ from pathlib import Path
 import pytest
 
 from speciate.domain.rollout import TemplateName
-from speciate.prompts.template import (
-    REQUIRED,
-    default_template,
-    fill,
-    placeholders_of,
-    requests,
-    template_field_errors,
-)
+from speciate.prompts.template import REQUIRED, default_template, fill, placeholders_of, requests, template_field_errors
 
 ROOT = Path(__file__).parents[3]
 

@@ -34,11 +34,7 @@ DIFF = "<<<<<<< SEARCH\n    return 1\n=======\n    return"
     ],
 )
 def test_a_cut_completion_is_named(
-    problem: Callable[..., Problem],
-    policy: Callable[..., Policy],
-    text: str,
-    answers: int,
-    expected: list[str | None],
+    problem: Callable[..., Problem], policy: Callable[..., Policy], text: str, answers: int, expected: list[str | None]
 ) -> None:
     """Complete answers before the cut count; the incomplete one names the limit."""
     options = {"problem": problem(), "policy": policy(answers), "parent": GOOD}

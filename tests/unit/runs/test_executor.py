@@ -649,10 +649,5 @@ def test_a_run_that_cannot_be_replayed_is_refused_with_the_reason(spec: RunSpec,
     s = session(spec)
     with pytest.raises(ReplayError, match=expected):
         replay(
-            s.context,
-            [],
-            [],
-            store=MemoryWorkStore(ticking_clock()),
-            evaluator=ToyEvaluator(),
-            client_for=build_client,
+            s.context, [], [], store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=build_client
         )

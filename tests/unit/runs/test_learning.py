@@ -308,11 +308,7 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
         ({"learning": {"kappa": 8}}, {}, "learning.kappa: expected less than the 8 completions"),
         ({"learning": {"lora_rank": 4}}, {}, "expected 0: the embedded server loads whole checkpoints"),
         ({}, {"kind": "openai_compatible"}, "expected at least 1: it loads adapters, for policy base@1"),
-        (
-            {},
-            {"kind": "program_mutator", "model": None},
-            "learning: policy base@1 of kind 'program_mutator'",
-        ),
+        ({}, {"kind": "program_mutator", "model": None}, "learning: policy base@1 of kind 'program_mutator'"),
     ],
 )
 def test_runs_that_cannot_learn_are_refused(changes: dict[str, Any], policy: dict[str, Any], words: str) -> None:

@@ -136,12 +136,7 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
     ("kind", "data", "words", "candidates"),
     [
         ("target.claimed", {}, "sorts claimed, to be confirmed by a second evaluation: candidate", (2,)),
-        (
-            "target.confirmed",
-            {"evaluations": 1},
-            "sorts confirmed after 1 evaluation: candidate",
-            (2,),
-        ),
+        ("target.confirmed", {"evaluations": 1}, "sorts confirmed after 1 evaluation: candidate", (2,)),
         ("target.refuted", {"detail": "n was 3"}, "sorts refuted (n was 3): candidate", (2,)),
         (
             "batch.evaluated",

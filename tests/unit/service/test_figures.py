@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.dashboard.figures.comparison import (
-    HYPERVOLUME,
-    best_of,
-    compare_curves_chart,
-    compare_fronts_chart,
-)
+from service.dashboard.figures.comparison import HYPERVOLUME, best_of, compare_curves_chart, compare_fronts_chart
 from service.dashboard.figures.population import Population, axes, front_table, parallel_chart, population_chart
 from service.dashboard.figures.progress import failures_chart, progress_chart
 from service.dashboard.figures.solved import solved_objectives_chart

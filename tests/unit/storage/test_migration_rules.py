@@ -24,9 +24,7 @@ _STATEMENT = re.compile(
     re.IGNORECASE,
 )
 # The initial schema runs on an empty database: its trigger keeps the audit log from being truncated.
-_ALLOWED = {
-    "0210": {"executes TRUNCATE"},
-}
+_ALLOWED = {"0210": {"executes TRUNCATE"}}
 
 
 def _calls(body: ast.FunctionDef) -> Iterator[tuple[str, ast.Call]]:
@@ -107,9 +105,7 @@ def test_revisions_are_distinct_numbers() -> None:
     assert len(set(names)) == len(names)
 
 
-_DIGESTS = {
-    "0210_initial_schema.py": "48f46c6c6962821c",
-}
+_DIGESTS = {"0210_initial_schema.py": "48f46c6c6962821c"}
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
 
 

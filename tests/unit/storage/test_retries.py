@@ -25,12 +25,7 @@ class _Store:
 
 @pytest.mark.parametrize(
     ("state", "raised"),
-    [
-        (None, UnavailableError),
-        ("57P03", UnavailableError),
-        ("40001", UnavailableError),
-        ("53300", OperationalError),
-    ],
+    [(None, UnavailableError), ("57P03", UnavailableError), ("40001", UnavailableError), ("53300", OperationalError)],
 )
 def test_a_server_that_does_not_return_is_unavailable(state: str | None, raised: type[Exception]) -> None:
     refused = _RefusedError("no")

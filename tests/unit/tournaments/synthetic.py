@@ -58,11 +58,7 @@ def results_of(schedule: Schedule, shift: float = 0.0, seed: int = 0) -> Results
     return results
 
 
-def report_of(
-    schedule: Schedule,
-    results: Results,
-    amendments: tuple[Amendment, ...] = (),
-) -> Report:
+def report_of(schedule: Schedule, results: Results, amendments: tuple[Amendment, ...] = ()) -> Report:
     """Return the report, with invented facts of problems and policies."""
     problems = {
         name: ProblemFacts(name=name, digest="d", evaluator_digest="e", target="t", forgeable=False)

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speciate.tournaments.statistics.estimators import (
-    best_at_k,
-    chance_of_better,
-    diversity,
-    pass_at_k,
-)
+from speciate.tournaments.statistics.estimators import best_at_k, chance_of_better, diversity, pass_at_k
 
 SCORES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30)
 

@@ -13,13 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from experiments.generation import generate  # noqa: E402
-from speciate.domain.errors import (  # noqa: E402
-    ConflictError,
-    InvalidInputError,
-    LearningError,
-    NotFoundError,
-    UnavailableError,
-)
+from speciate.domain.errors import ConflictError, InvalidInputError, LearningError, NotFoundError, UnavailableError  # noqa: E402
 from speciate.domain.learning import Learning, Lineage  # noqa: E402
 from speciate.domain.policy import Policy, PromptFormat, PromptStyle  # noqa: E402
 from speciate.domain.rollout import Prompt  # noqa: E402
@@ -129,10 +123,7 @@ OPENING = "```python\ndef f(x):"
     [
         (CHAT, f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] "),
         (CHAT.model_copy(update=OPENED), f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] {OPENING}"),
-        (
-            CHAT.model_copy(update={"options": {"system_role": "user"}}),
-            f"[user] {SYSTEM}\n\n{TASK.user}\n[assistant] ",
-        ),
+        (CHAT.model_copy(update={"options": {"system_role": "user"}}), f"[user] {SYSTEM}\n\n{TASK.user}\n[assistant] "),
         (
             CHAT.model_copy(update={"options": {"extra_body": {"chat_template_kwargs": {"thinks": False}}}}),
             f"[system] {SYSTEM}\n[user] {TASK.user}\n[assistant] <think></think>",

@@ -99,13 +99,7 @@ def test_tokens_with_the_same_text_are_no_other_weights(tmp_path):
 
 @pytest.mark.parametrize(
     ("served", "said"),
-    [
-        ("base", "the base"),
-        ("older", "a part of the trained change"),
-        ("unscaled", ""),
-        ("partly", ""),
-        ("other", ""),
-    ],
+    [("base", "the base"), ("older", "a part of the trained change"), ("unscaled", ""), ("partly", ""), ("other", "")],
 )
 def test_other_weights_under_the_name_are_refused(lab, served, said):
     folders, probe = lab
