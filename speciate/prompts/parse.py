@@ -137,6 +137,10 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
     """Return that several blocks of an answer define what is wanted, and which was used; empty if one does."""
     if problem.many_files or MARK.search(text):
         return ""
+    if problem.language is not None and noun_of(problem) == "program":
+        programs = [block.text for block in _preferred(filled_blocks(text), problem.language.labels)]
+        count = sum(2 * len(each) >= max(map(len, programs)) for each in programs)
+        return f"{SEVERAL} {count} blocks; the last was used." if count > 1 else ""
     if not problem.is_python:
         count = 0 if noun_of(problem) != "text" or delimited_texts(text) else len(filled_blocks(text))
         return f"Of {count} blocks one was used: put a longer fence around a text with fences." if count > 1 else ""

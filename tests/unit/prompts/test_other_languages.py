@@ -150,3 +150,9 @@ def test_an_inclusion_above_a_marked_block_moves_into_it(problem):
     block = "#include <regex>\n// EVOLVE-BLOCK-START\nint f() { return 2; }\n// EVOLVE-BLOCK-END\n"
     (answer,) = parse_completion(f"```cpp\n{block}```", problem=problem, policy=POLICY, parent=SEED)
     assert answer.program == SEED.replace("int f() { return 1;", "#include <regex>\nint f() { return 2;")
+
+
+def test_two_programs_are_told(problem):
+    text = "```sh\nmake\n```\n```cpp\nint f() { return 2; }\n```\nor\n```cpp\nint f() { return 3; }\n```\n"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
+    assert answer.note.startswith("Your answer held 2 blocks; the last was used.")
