@@ -159,11 +159,12 @@ def estimate(*args: Any, **options: Any) -> RunEstimate:
 async def evolve_async(*args: Any, **options: Any) -> Result:
     """Do what ``evolve`` does, in another thread. Cancelling it pauses the run."""
     cancelled = threading.Event()
-    _CANCELLED.set(cancelled)
+    before = _CANCELLED.set(cancelled)
     try:
         return await asyncio.to_thread(evolve, *args, **options)
     finally:
         cancelled.set()
+        _CANCELLED.reset(before)
 
 
 def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None:

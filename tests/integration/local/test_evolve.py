@@ -21,6 +21,7 @@ import pytest
 
 import speciate
 from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.run import RunState
 from speciate.evolution.functions import LoadedCandidate, ScoreFunction
 from speciate.local.engine import local_client
 from speciate.problems.loader import known_problems
@@ -164,9 +165,11 @@ def near(candidate: LoadedCandidate) -> dict[str, object]:
 
 def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) -> None:
     async def search() -> speciate.Result:
-        return await speciate.evolve_async(
-            "def solve(): return 0.4", near, minimize="loss", evaluations=12, data_dir=data_dir, progress=False
-        )
+        fields = {"minimize": "loss", "data_dir": data_dir, "progress": False}
+        result = await speciate.evolve_async("def solve(): return 0.4", near, evaluations=12, **fields)
+        later = speciate.evolve("def solve(): return 0.6", near, evaluations=2, **fields)  # in the same task
+        assert later.run.state is RunState.COMPLETED
+        return result
 
     result = asyncio.run(search())
     assert result.seed == {"loss": pytest.approx(6.6)}
