@@ -219,6 +219,9 @@ class ScoreFunction:
         if not isinstance(answer, Mapping):
             raise InvalidInputError(f"{self._name}() returned {type(answer).__name__}.", remedy=_EXPECTED)
         named = {identifier_of(str(name)): _scalar(value) for name, value in answer.items()}
+        if len(named) < len(answer):
+            names = ", ".join(map(str, answer))
+            raise InvalidInputError(f"{self._name}() returned {names}: some share a name.", remedy="Use ASCII letters.")
         values = {name: float(value) for name, value in named.items() if isinstance(value, numbers.Real)}
         if not values:
             raise InvalidInputError(f"{self._name}() returned no number.", remedy=_EXPECTED)
@@ -266,13 +269,13 @@ def _within(limit_s: float, stopping: threading.Event, measure: Callable[[], T])
 
 def _text_of(program: Path | str | None) -> tuple[str, str]:
     """Return the text of a program, given as such or as a file, and where it is from."""
-    if isinstance(program, str) and re.search(r"\n|^(?:def|import|from) ", program):
+    if isinstance(program, str) and re.search(r"\n|^(?:def|import|from|class|async) |^\w+ *=|[^/]{256}", program):
         return program, ""
     if program is None or not Path(program).is_file():
         raise NotFoundError(
             f"the program {program} is not there: expected a file, or the text of a program.", remedy="Check the path."
         )
     try:
-        return Path(program).read_text("utf-8"), Path(program).absolute().parent.name
+        return Path(program).read_text("utf-8-sig"), Path(program).absolute().parent.name
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{program} is not UTF-8 text: {error}.") from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -268,8 +269,26 @@ def _stop_on_signals() -> Iterator[None]:
     numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, leave)
+    _caught.update(numbers)
     try:
         yield
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        _restore(numbers)
+        _caught.difference_update(numbers)
+
+
+_caught: set[signal.Signals] = set()
+
+
+def _restore(numbers: Iterable[signal.Signals]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+# Processes that a function forks end at once: a pool of them ends its own so, and would wait for one that does not.
+os.register_at_fork(
+    before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _caught),
+    after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _caught),
+    after_in_child=lambda: _restore(_caught),
+)

@@ -95,7 +95,7 @@ def complete_when_idle(change: RunChange, context: RunContext) -> None:
     unread = progress.diagnosis and "readable" not in progress.streaks
     if progress.live or unread or progress.state not in {RunState.RUNNING, RunState.PAUSED}:
         return
-    if _awaits_grant(progress, context):
+    if not progress.stopping and progress.granted == progress.evaluations != context.spec.budget.evaluations:
         if progress.state is RunState.RUNNING:
             pause(change, WAITS_FOR_GRANT)
         return
@@ -148,10 +148,6 @@ def spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
         "dollars": progress.dollars_left(context),
     }
     return [name for name, amount in left.items() if amount == 0]
-
-
-def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:
-    return not progress.stopping and progress.granted == progress.evaluations != context.spec.budget.evaluations
 
 
 def _cap_seconds(progress: RunProgress, context: RunContext) -> None:

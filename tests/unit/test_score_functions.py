@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -105,3 +106,18 @@ def test_a_resumed_run_whose_seed_program_was_scored_goes_on_after_five_failures
         with function.serving(service, run, problem, SANDBOX):  # type: ignore[arg-type]
             assert (service.submitted if rewards else service.returned).wait(60)
         assert len(service.bodies) == (6 if rewards else 4)
+
+
+def test_two_numbers_never_share_a_name() -> None:
+    with pytest.raises(InvalidInputError, match="精度"):
+        problem_of(ScoreFunction(lambda path: {"速度": 1.0, "精度": -1.0}), SEED)
+
+
+@pytest.mark.parametrize("program", ["solve = lambda: 1", "import math; solve = lambda: " + "1 + " * 100 + "1"])
+def test_a_program_of_one_line_is_no_path(program: str) -> None:
+    assert problem_of(ScoreFunction(score), program).seed_program == program
+
+
+def test_a_program_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_bytes(b"\xef\xbb\xbf" + SEED.encode())
+    assert problem_of(ScoreFunction(score), tmp_path / "program.py").seed_program == SEED

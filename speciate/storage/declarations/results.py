@@ -62,7 +62,10 @@ class TournamentResults(Store):
             )
         declaration = record.declaration.stored_json()
         declared = Declared(declaration=declaration, digest=record.digest, amendments=record.amendments)
-        runs = ((*row[:-2], last_line(row.reason), *map(_cell, row.numbers or ())) for row in self._planned(record))
+        runs = (
+            (*row[:-2], last_line(row.reason), *("" if math.isnan(each) else repr(each) for each in row.numbers or ()))
+            for row in self._planned(record)
+        )
         bundle.write(file, declared, self._versions(record), runs, key)
 
     def _planned(self, record: TournamentRecord) -> Iterator[sa.Row[Any]]:
@@ -124,10 +127,6 @@ def _unpacked(raw: bytes, rows: int) -> FloatArray:
 def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
     unlock = next(each["name"] for each in row.targets if each["unlock"])
     return ProblemFacts.model_validate({**row._asdict(), "target": target or unlock})
-
-
-def _cell(value: float) -> str:
-    return "" if math.isnan(value) else repr(value)
 
 
 def _run(slug: str, row: sa.Row[Any], curve: slice, strategy: str, policy: str, mutator: str | None) -> TournamentRun:

@@ -1,7 +1,6 @@
 """Read the version and the groups that a run learns from, and store the versions that it writes."""
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -34,11 +33,8 @@ def _read_group(connection: sa.Connection, run_id: UUID, ref: GroupRef) -> Store
     for candidate in connection.execute(SQL.rewards, place):
         if candidate.rollout_id in earned:
             earned[candidate.rollout_id].append(None if candidate.rewards is None else tuple(candidate.rewards))
-    return StoredGroup(Prompt(rows[0].system, rows[0].user), tuple(_rollout(row, earned[row.id]) for row in rows))
-
-
-def _rollout(row: sa.Row[Any], rewards: list[tuple[float, ...] | None]) -> StoredRollout:
-    return StoredRollout(tuple(row.token_ids or ()), tuple(row.logprobs or ()), tuple(rewards))
+    kept = ((tuple(row.token_ids or ()), tuple(row.logprobs or ()), tuple(earned[row.id])) for row in rows)
+    return StoredGroup(Prompt(rows[0].system, rows[0].user), tuple(StoredRollout(*each) for each in kept))
 
 
 def insert_version(connection: sa.Connection, step: LearnedStep, project_id: UUID | None) -> UUID:
