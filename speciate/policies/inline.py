@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import Policy, Price, Sampling
+from speciate.domain.policy import Policy, Sampling
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import merged, slug_of
 from speciate.policies.prices import price_of
@@ -83,7 +83,7 @@ def agent_policy(command: str) -> Policy:
         arguments = split_command(command)
     except ValueError as error:
         raise InvalidInputError(f"--agent: {error}.") from None
-    slug, price = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]])), Price()
+    slug, price = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]])), None
     for known, (provider, default, added) in _KNOWN_AGENTS.items():
         if tuple(arguments[: len(known)]) == known:
             named = [value for name, value in pairwise(arguments) if name in ("-m", "--model")]

@@ -160,7 +160,7 @@ def check_spending(versions: Sequence[PolicyVersion], budget: Budget) -> None:
             raise InvalidInputError(
                 f"budget.dollars: policy {version.name} has no price.",
                 remedy=f"Run `{policy.command_with('--price', 'input=1', 'output=2')}` with its dollars per million"
-                f" tokens, and pass --policy {policy.slug} in place of --model.",
+                f" tokens, and name it with --policy {policy.slug}.",
             )
         if budget.evaluations is not None or budget.seconds is not None or policy.is_external:
             continue

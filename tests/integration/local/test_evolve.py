@@ -125,7 +125,7 @@ def test_a_mistake_is_told_with_its_place(
         (("--model", "openai/gpt-5-mini"), 4, "OPENAI_API_KEY"),
         (("--agent", "claud -p"), 3, "there is no program 'claud'"),
         (("--out", "."), 6, "holds other files"),
-        (("--agent", "cat", "--dollars", "5"), 4, "spends no known dollars"),
+        (("--agent", "cat", "--dollars", "5"), 4, "has no price"),
     ],
 )
 def test_a_mistake_in_an_option_is_told_before_the_evaluator_starts(
