@@ -319,7 +319,7 @@ def test_the_command_in_a_remedy_registers_the_policy_with_the_change() -> None:
     refusal = explain_refusal(b'{"error": {"message": "stream must be true"}}', {}, policy)
     assert refusal is not None
     assert "--kind openai_compatible --base-url http://127.0.0.1:9/v1 --model m" in refusal.remedy
-    assert "--option backoff_s=0.5 --option stream=true`, and name it with --policy p." in refusal.remedy
+    assert "--option backoff_s=0.5 --option stream=true`, and pass --policy p in place of --model" in refusal.remedy
 
 
 @pytest.mark.parametrize(
