@@ -154,8 +154,8 @@ class RestartingCandidate:
         process.ask(index, name, args)
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
         began = time.monotonic()
-        starts, until = self._batch.problem.language is not None, min(self._batch.deadline, began + self._clock_left_s)
-        allowance = process.session.allow(allowed_s, until, starts=starts)
+        until, language = min(self._batch.deadline, began + self._clock_left_s), self._batch.problem.language
+        allowance = process.session.allow(allowed_s, until, per_call=language is not None)
         try:
             answer = process.answer(allowance)
         except SessionEndedError as ended:

@@ -35,7 +35,7 @@ class TimeAllowance:
     waits then waits for its own kind.
 
     ``until`` is a deadline on the clock of ``time.monotonic``; ``cpu_s`` limits the processor time of the process and
-    what it starts together, after half a second; ``starts`` is True if each call has a process of its own; ``paused_s``
+    what it starts together, after half a second; ``per_call`` is True if it starts one for each call; ``paused_s``
     are seconds that do not count, because the process waited for an answer.
     """
 
@@ -46,13 +46,13 @@ class TimeAllowance:
         until: float,
         cpu_s: float = math.inf,
         *,
-        starts: bool = False,
+        per_call: bool = False,
     ) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
         # A process that serves many tasks with many others is measured later: that takes as long as a short task.
         self._ran_s = self._waiting.own_ran_s if cpu_s == math.inf else None
-        if starts:  # a process for each call, which takes longer
+        if per_call:  # which takes longer to start
             self._ran_s = self._waiting.ran_s()
         self._limit_s, self._until, self._cpu_s = limit_s, until, cpu_s
         self._look = self._began + _LONGEST_POLL_S
@@ -165,8 +165,8 @@ class Session:
         """Queue a message; the session sends it while the worker waits for answers."""
         self._unsent += frame(message)
 
-    def allow(self, limit_s: float, until: float, cpu_s: float = math.inf, *, starts: bool = False) -> TimeAllowance:
-        return TimeAllowance(self._contained, limit_s, until, cpu_s, starts=starts)
+    def allow(self, limit_s: float, until: float, cpu_s: float = math.inf, *, per_call: bool = False) -> TimeAllowance:
+        return TimeAllowance(self._contained, limit_s, until, cpu_s, per_call=per_call)
 
     def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
         """Send a message with descriptors; False if that is not possible at once."""

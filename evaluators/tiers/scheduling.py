@@ -66,7 +66,7 @@ class SchedulingDelay:
         while self._root:
             below = _PROC.descendants(str(self._root))
             others = [pid for pid in map(int, below) if pid != self._pid and not _ended(pid)]
-            # The supervisor may adopt a process just after its children were read: nothing twice is nothing.
+            # The supervisor may adopt a process just after its children were read: read again until two agree.
             if others or below == before:
                 return others
             before = below

@@ -273,14 +273,14 @@ def _stop_on_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(numbers)
+        _restore_default(numbers)
         _caught.difference_update(numbers)
 
 
 _caught: set[signal.Signals] = set()
 
 
-def _restore(numbers: Iterable[signal.Signals]) -> None:
+def _restore_default(numbers: Iterable[signal.Signals]) -> None:
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
@@ -290,5 +290,5 @@ def _restore(numbers: Iterable[signal.Signals]) -> None:
 os.register_at_fork(
     before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _caught),
     after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _caught),
-    after_in_child=lambda: _restore(_caught),
+    after_in_child=lambda: _restore_default(_caught),
 )

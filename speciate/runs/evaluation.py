@@ -235,7 +235,7 @@ def _evaluate_again(
     results = evaluator.evaluate(with_output(context.problem, carried), [member.program] * len(seeds), seeds=seeds)
     for result in results:
         if result.failure is not None and result.failure.lost:
-            reason = f"a confirmation of candidate {member.number} was lost ({result.failure.reason})"
+            reason = f"a repeated evaluation of candidate {member.number} was lost ({result.failure.reason})"
             raise EvaluatorUnavailableError(f"{reason}; resume to try again")
     return results
 
