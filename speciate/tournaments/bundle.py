@@ -271,12 +271,12 @@ class _Bundle:
 
     def check_report(self) -> Iterator[str]:
         computed = self._versions.report(self._declared.schedule, self._declared.amendments, self.runs[0])
-        for difference in _differences(from_json(self._archive.read(REPORT)), from_json(computed.model_dump_json())):
+        for difference in _differences(from_json(self._read(REPORT)), from_json(computed.model_dump_json())):
             yield f"{difference}: it does not follow from these runs and this declaration{self._by}"
 
     def check_page(self) -> Iterator[str]:
-        shown = page(Report.model_validate_json(self._archive.read(REPORT)))
-        if shown.encode() != self._archive.read(PAGE):
+        shown = page(Report.model_validate_json(self._read(REPORT)))
+        if shown.encode() != self._read(PAGE):
             yield f"{PAGE} does not show {REPORT}: one of them was replaced{self._by}"
 
     @cached_property
