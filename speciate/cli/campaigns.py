@@ -153,7 +153,7 @@ def _row(record: CampaignRecord) -> tuple[object, ...]:
     declared = record.declaration
     unlocked = f"{record.unlocked:,} of {len(declared.problems):,}"
     spent = f"{record.spent:,} of {declared.evaluations:,}"
-    return record.slug, record.state.value, declared.mode.value, unlocked, spent, declared.title
+    return record.slug, lifecycle.state_of(record), declared.mode.value, unlocked, spent, declared.title
 
 
 def _progress(record: CampaignRecord) -> str:

@@ -80,7 +80,7 @@ def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
 def _folder(place: str, data_dir: Path) -> Path:
     from speciate.inference.downloads.catalogue import CATALOGUE, folder_of
 
-    folder = Path(place).expanduser().absolute()
+    folder = Path(os.path.expanduser(place)).absolute()  # noqa: PTH111 - it keeps the ~ of an unknown home
     return folder_of(place, data_dir) if place in CATALOGUE and not folder.is_dir() else folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
 
 import typer
 
@@ -72,7 +73,7 @@ def list_(limit: Limit = 50) -> None:
 
 @command(app, "revoke", "speciate tokens revoke 019a…")
 def revoke(
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id; see `speciate tokens list`.")],
+    token: Annotated[UUID, typer.Argument(metavar="TOKEN", help="Token id; see `speciate tokens list`.")],
 ) -> None:
     """Revoke a token, from its next request on."""
     revoked = client().tokens.revoke(token)

@@ -32,7 +32,7 @@ app = command_group()
 def _row(record: TournamentRecord) -> tuple[object, ...]:
     entrants, problems = len(record.declaration.entrants), len(record.schedule.problems)
     ended = f"{record.ended:,} of {record.planned:,}"
-    return record.slug, record.state.value, entrants, problems, ended, record.declaration.title
+    return record.slug, lifecycle.state_of(record), entrants, problems, ended, record.declaration.title
 
 
 VIEW: Final = lifecycle.DeclarationView["TournamentRecord"](

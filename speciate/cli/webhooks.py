@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
 
 import typer
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
+WebhookId = Annotated[UUID, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
 _TEST_TIMEOUT_S: Final = 20.0
 
 
@@ -65,7 +66,7 @@ def list_(limit: Limit = 50) -> None:
 def remove(webhook: WebhookId) -> None:
     """Delete a webhook and its pending deliveries."""
     client().webhooks.remove(webhook)
-    output.print_result({"removed": webhook}, f"Deleted webhook {webhook}.")
+    output.print_result({"removed": str(webhook)}, f"Deleted webhook {webhook}.")
 
 
 @command(app, "test", "speciate webhooks test 019a…")

@@ -160,11 +160,14 @@ async def evolve_async(*args: Any, **options: Any) -> Result:
     """Do what ``evolve`` does, in another thread. Cancelling it pauses the run."""
     cancelled = threading.Event()
     before = _CANCELLED.set(cancelled)
+    search = asyncio.ensure_future(asyncio.to_thread(evolve, *args, **options))
+    _CANCELLED.reset(before)
     try:
-        return await asyncio.to_thread(evolve, *args, **options)
-    finally:
+        return await asyncio.shield(search)
+    except asyncio.CancelledError:
         cancelled.set()
-        _CANCELLED.reset(before)
+        await asyncio.wait([search])  # until the run is paused
+        raise
 
 
 def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None:

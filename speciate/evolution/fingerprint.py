@@ -15,7 +15,10 @@ def fingerprint(function: Any) -> tuple[str, frozenset[str]]:
     """Return a digest of source, captured values and used modules, and the types of objects that cannot be compared."""
     digest = hashlib.sha256()
     pickler = _SourcePickler(SimpleNamespace(write=digest.update), function)
-    pickler.dump(function)
+    try:
+        pickler.dump(function)
+    except RecursionError:
+        pickler.unread.add("deeply nested data")
     return digest.hexdigest(), frozenset(pickler.unread)
 
 

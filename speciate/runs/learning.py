@@ -60,7 +60,9 @@ def record_groups(change: RunChange, context: RunContext, lease: Lease, candidat
         members = range(group.first, group.first + group.size)
         answers = [c for c in candidates if c.proposal.rollout in members]
         state.seen += 1
-        if state.ended is not None or group.size < learning.min_group or _lost(answers):
+        failures = [c.evaluation.failure for c in answers if c.evaluation.failure is not None]
+        unknown = any(failure.by_evaluator for failure in failures)  # the reward of an answer
+        if state.ended is not None or group.size < learning.min_group or unknown:
             state.dropped += 1
         elif _flat(context, answers, group):
             state.flat += 1
@@ -68,11 +70,6 @@ def record_groups(change: RunChange, context: RunContext, lease: Lease, candidat
             state.waiting.append(group)
     _start_step(change, context, state, learning)
     change.progress.learning = state.model_dump()
-
-
-def _lost(candidates: Sequence[Candidate]) -> bool:
-    """Return True if the evaluator failed for an answer, whose reward is therefore unknown."""
-    return any(c.evaluation.failure is not None and c.evaluation.failure.by_evaluator for c in candidates)
 
 
 def _flat(context: RunContext, candidates: Sequence[Candidate], group: GroupRef) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
 
 import typer
 
@@ -60,7 +61,7 @@ def propose(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Programs or answers; - is standard input.")],
     parent: Parents = None,
     ask_token: Annotated[
-        str | None, typer.Option("--ask", metavar="TOKEN", help="The file answers this prompt.")
+        UUID | None, typer.Option("--ask", metavar="TOKEN", help="The file answers this prompt.")
     ] = None,
     rationale: Annotated[str, typer.Option(help="Why it should be better.")] = "",
     model: Annotated[str | None, typer.Option(help="Model that wrote it, for the record.")] = None,
@@ -73,12 +74,9 @@ def propose(
     """
     texts = [_read(file) for file in files]
     field = "completion" if ask_token else "program"
-    proposals = [
-        {field: text, "parents": parent or [], "ask": ask_token, "rationale": rationale, "model": model}
-        for text in texts
-    ]
+    shared = {"parents": parent or [], "ask": ask_token and str(ask_token), "rationale": rationale, "model": model}
     run = client().runs.get(run_id)
-    receipts = run.propose_all(proposals, policy=policy)
+    receipts = run.propose_all([{field: text, **shared} for text in texts], policy=policy)
     if output.wants_json() and not wait:
         for receipt in receipts:
             output.print_json(receipt)
@@ -122,7 +120,7 @@ def hint(run_id: RunId, text: Annotated[str, typer.Argument(help="At most 1,000 
 
 def _read(file: Path) -> str:
     try:
-        return sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8-sig")
+        return sys.stdin.read().removeprefix("\ufeff") if file == _STDIN else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{file} cannot be read: {error}.") from None
 

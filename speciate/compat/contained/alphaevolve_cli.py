@@ -44,5 +44,6 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     if "score" in result:
         scores["score"] = result["score"]
     if not any(isinstance(score, int | float) for score in scores.values()):
-        raise RuntimeError("the evaluator gave no score: " + "; ".join(f"{k}: {v}" for k, v in insights.items()))
+        told = "; ".join(f"{label}: {text}" for label, text in insights.items()) or json.dumps(result)[:200]
+        raise RuntimeError(f"the evaluator gave no score: {told}")
     return scores, insights

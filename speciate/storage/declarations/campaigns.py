@@ -66,8 +66,8 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
         """Return decisions, newest first."""
         before = cursors.decode(cursor, [int])[0] if cursor else None
         binds = {"id": campaign_id, "before": before, "limit": limit + 1}
-        rows = self._rows(self.sql.decisions, binds)
-        return cursors.page(rows, limit, _decision, lambda row: [row.ord])
+        rows = [{**row._asdict(), "reached": row.reached or ()} for row in self._rows(self.sql.decisions, binds)]
+        return cursors.page(rows, limit, SliceRecord.model_validate, lambda row: [row["ord"]])
 
     def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
         """Return the slices after a position, in order, as the allocation reads them."""
@@ -130,7 +130,3 @@ def _problem(row: sa.Row[Any]) -> CampaignProblem:
     gap = row.spent - row.latest
     closed = row.state is not None and RunState(row.state).ended
     return CampaignProblem.model_validate({**row._asdict(), "gap": gap, "chance": 0.0 if closed else chance(gap)})
-
-
-def _decision(row: sa.Row[Any]) -> SliceRecord:
-    return SliceRecord.model_validate({**row._asdict(), "reached": row.reached or ()})

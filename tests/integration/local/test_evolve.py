@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,29 @@ def test_a_function_scores_candidates_that_run_in_the_sandbox(data_dir: Path) ->
     assert result.best.rewards["loss"] <= 6.6
     assert {row["tier"] for row in result.history.to_dict("records")} == {"attested"}
     assert "lease-keeper" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_cancelled_call_returns_once_its_run_is_paused(data_dir: Path) -> None:
+    begun = threading.Event()
+
+    def score(candidate: LoadedCandidate) -> float:
+        if candidate.program != PROGRAM:
+            begun.set()
+            time.sleep(0.05)
+        return float(candidate.call("solve"))
+
+    async def cancelled() -> None:
+        fields = {"seed": 10, "evaluations": 2000, "data_dir": data_dir, "progress": False}
+        search = asyncio.create_task(speciate.evolve_async(PROGRAM, score, **fields))
+        await asyncio.to_thread(begun.wait, 60)
+        search.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await search
+        assert not [thread for thread in threading.enumerate() if thread.name == "score"]
+        with local_client(load_settings(data_dir=data_dir)) as client:
+            assert [run.record.spec.seed for run in client.runs.list(state=RunState.PAUSED)] == [10]
+
+    asyncio.run(cancelled())
 
 
 def test_a_noisy_function_has_one_number_everywhere_and_another_one_begins_a_new_run(

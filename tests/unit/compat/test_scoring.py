@@ -301,12 +301,11 @@ def test_an_evaluator_of_alphaevolve_writes_an_output_file(
     assert found.artifacts == ({"a": "b"} if "insights" in result else {})
 
 
+@pytest.mark.parametrize("result", ['{"score": None, "insights": [{"label": "error", "text": "lost"}]}', '{"lost": 1}'])
 def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(
-    strongest: SandboxEvaluator, tmp_path: Path
+    strongest: SandboxEvaluator, tmp_path: Path, result: str
 ) -> None:
-    evaluator = WRITES_SCORES.replace("{option}", "--input-program-file").replace(
-        "{result}", '{"score": None, "insights": [{"label": "error", "text": "lost"}]}'
-    )
+    evaluator = WRITES_SCORES.replace("{option}", "--input-program-file").replace("{result}", result)
     files = {"initial_program.py": "x = 1\n", "evaluator.py": evaluator}
     trial = read_directory("alphaevolve", made(tmp_path / "p", files)).trial()
     failed = score(strongest, trial, trial.seed_program)

@@ -128,6 +128,12 @@ class Erratic:
 
 def test_objects_that_cannot_be_compared_are_named() -> None:
     assert fingerprint(closure([threading.Lock(), Erratic()]))[1] == {"lock", "Erratic"}
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert fingerprint(closure(deep))[1] == {"deeply nested data"}
+    while deep:  # else its end is as deep a recursion
+        deep = deep[0]
 
 
 @pytest.mark.parametrize("use", ["from helping import aim", "import helping\ndef aim(): return helping.aim()"])
