@@ -103,7 +103,7 @@ def authorize_for(scope: Scope | None) -> Callable[[Request], Awaitable[None]]:
         principal.require(scope or (Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT))
         for parameter, (kind, _) in OWNED.items():
             try:
-                object_id = UUID(str(request.path_params[parameter]))
+                object_id = UUID(str(request.path_params[parameter]).strip())  # as `parse_id` of the dashboard
             except (KeyError, ValueError):  # the route rejects malformed ids
                 continue
             owners = app_state_of(request).owners

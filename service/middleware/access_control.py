@@ -198,7 +198,7 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
         token_id=principal.token_id if principal else None,
         project_id=principal.project_id if principal else None,
         action=f"{scope['method']} {route}",
-        object=" ".join([*objects, *([f"-> {location}"] if location else [])]),
+        object=" ".join([*objects, *([f"-> {location.partition('?')[0]}"] if location else [])]),
         address=credentials.address,
         status=int(head["status"]),
     )

@@ -1,4 +1,4 @@
-"""Run an engine contained, and end everything that it started: ``python -m speciate.engines.contain ORDER``.
+"""Run an engine contained, and end all that it started: ``python -m speciate.engines.contain < ORDER``.
 
 This process stays outside: orphans become its children, so that none is left and all processor time is counted.
 """
@@ -81,4 +81,4 @@ def _enter(order: dict[str, Any]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+    sys.exit(main(json.load(sys.stdin)))

@@ -69,10 +69,11 @@ def run_engine(
         },
     }
     ended = run_command(
-        (sys.executable, "-P", "-s", "-m", "speciate.engines.contain", json.dumps(order)),
+        (sys.executable, "-P", "-s", "-m", "speciate.engines.contain"),
         child_environment({"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"}),
         CommandLimits(limit_s, _OUTPUT_BYTES, _FOLDER_BYTES, _STOP_S),
         folder=folder,
+        text=json.dumps(order),  # no argument: those can be read by all users of the machine
         give_up=give_up,
     )
     with log.open("rb") as file:

@@ -200,8 +200,8 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
     candidates = bound.queries.candidates(run_id).items
     fills = {
         "": {
-            "run_id": [str(run_id)],
-            "candidate_id": [str(candidates[0].id)],
+            "run_id": [str(run_id), f"%20{run_id}"],
+            "candidate_id": [str(candidates[0].id), f"%20{candidates[0].id}"],
             "rollout_id": [str(bound.queries.rollouts(run_id).items[0].id)],
             "number": ["1"],
             "session_id": [str(session.id)],
