@@ -184,7 +184,7 @@ class Settings(BaseModel):
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     """Concurrent evaluations; 0 means one per core."""
     generate_slots: int = Field(default=8, ge=1, le=1024)
-    """Concurrent policy requests."""
+    """Batches for which policies are asked at once."""
     work_nice: int = Field(default=5, ge=0, le=19)
     """Niceness (0 to 19) of generate and evaluate workers, of candidates, and of the inference server, so that API and
     databases go first when CPUs are scarce."""

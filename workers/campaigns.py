@@ -32,11 +32,13 @@ class CampaignController:
             if run.run_id is not None and run.state is not None and not run.ended:
                 steer(stores, record, run.run_id, run.state, run.reason)
         settled = self._settled.setdefault(declared_id, [])
-        for stored in store.slices(declared_id, after=len(settled)):
+        opened = store.slices(declared_id, after=len(settled))
+        lacking = any(s.slice.spent is None and record.problems[s.slice.problem].granted < s.upto for s in opened)
+        full = lacking and stores.runs.free_slots() == 0
+        for stored in opened:
             if stored.slice.spent is None:
                 _advance(stores, record, stored)
         if record.state is DeclarationState.RUNNING:
-            full = stores.runs.free_slots() == 0
             store.wait(declared_id, WAITS_FOR_QUOTA if full else describe_stuck(record, record.problems))
             self._decide(stores, record, settled)
 

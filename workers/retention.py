@@ -39,6 +39,7 @@ class RetentionJob:
     ) -> None:
         """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
         steps: list[_Step] = []
+        now = datetime.now(UTC)
         if environments is not None:
             steps.append((environments.prune, "unused environments of problems"))
         if purge_days:
@@ -48,8 +49,8 @@ class RetentionJob:
             ended = f"runs (their texts) that ended more than {retain_days:g} days ago"
             steps.append((partial(prune_runs, stores, retain_days), ended))
         if audit_days:
-            old = f"entries of the audit log older than {audit_days:g} days"
-            steps.append((partial(_prune_audit_log, stores, audit_days), old))
+            old, before = f"entries of the audit log older than {audit_days:g} days", now - timedelta(days=audit_days)
+            steps.append((partial(stores.audit.delete_old, before, "retention"), old))
         due = self._last is None or time.monotonic() - self._last >= _INTERVAL_S
         if steps and due and (self._thread is None or not self._thread.is_alive()):
             self._last = time.monotonic()
@@ -78,7 +79,3 @@ def prune_runs(stores: Stores, retain_days: float) -> int:
     runs = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
     retention.prune(runs, now)
     return len(runs)
-
-
-def _prune_audit_log(stores: Stores, audit_days: float) -> int:
-    return stores.audit.delete_old(datetime.now(UTC) - timedelta(days=audit_days), "retention")

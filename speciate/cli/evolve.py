@@ -50,7 +50,7 @@ _MOST_OF_FRONT: Final = 20
     "speciate evolve my-problem/ --model openai/gpt-5-mini --dollars 5 --estimate",
     "speciate evolve initial_program.py evaluator.py --minimize loss --target 'loss <= 0.1'",
 )
-@add_options(RunSpec, without=("budget.evaluations", "learning"))
+@add_options(RunSpec, without=("budget.evaluations", "learning", "learning.estimator", "engine", "engine_options"))
 def evolve_command(
     *,
     program: Annotated[

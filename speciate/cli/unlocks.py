@@ -57,7 +57,7 @@ def unlocks_command(
 ) -> None:
     """List confirmed unlocks with the policy, strategy and effort.
 
-    Every unlock was confirmed by a second evaluation. `forgeable`: the program runs inside its evaluator, and could
+    Every unlock was confirmed as its problem demands. `forgeable`: the program runs inside its evaluator, and could
     fake its rewards. `attested`: an external evaluator reported them.
     """
     filters = {"problem": problem, "policy": policy, "strategy": strategy}

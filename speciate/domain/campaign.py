@@ -61,10 +61,9 @@ class Campaign(PolicyOptions, Declaration):
     @model_validator(mode="before")
     @classmethod
     def _serve_one_at_a_time(cls, fields: Any) -> Any:
-        alone = (
-            isinstance(fields, dict) and fields.get("learning_scope", LearningScope.CAMPAIGN) == LearningScope.CAMPAIGN
-        )
-        return {"parallel": 1, **fields} if alone and fields.get("learning") is not None else fields
+        learns = isinstance(fields, dict) and fields.get("learning") is not None
+        alone = learns and fields.get("learning_scope", LearningScope.CAMPAIGN) == LearningScope.CAMPAIGN
+        return {"parallel": 1, **fields} if alone else fields
 
     @model_validator(mode="after")
     def _check_learning(self) -> Self:

@@ -19,7 +19,7 @@ class Limits(Value):
     clock it has at most ten times as many."""
     cpu_s: float = Field(default=2.0, gt=0, le=_DAY_S * _MOST_CORES, examples=[10.0])
     """Processor seconds of all threads and processes together, rounded up; of a program in another language, of each
-    call. Default: `wall_s` times `cores`, at least 2."""
+    call. Default: `cores` times `wall_s`, of which at least 2 count."""
     script_s: float | None = Field(default=None, gt=0, le=_DAY_S, examples=[600.0])
     """Seconds of the script's own part of an evaluation. Default: twice `wall_s`, and ten seconds."""
     cores: int = Field(default=1, ge=1, le=_MOST_CORES, examples=[4])

@@ -170,7 +170,7 @@ class Problem(Digested):
     note `output`."""
     worst_seed: bool = Field(default=False, examples=[True])
     """True if the seed program may have the worst value of every reward. Otherwise that counts as a failure of the
-    evaluator."""
+    evaluator, except with kind `cases`."""
     limits: Limits = Field(default=Limits(), examples=[{"wall_s": 10.0}])
     """Limits of one evaluation."""
     confirmations: int = Field(default=1, ge=0, le=20, examples=[3])

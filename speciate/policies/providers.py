@@ -65,7 +65,7 @@ def _laptop(
         options={"concurrency": 2},
         timeout_s=900.0,
         max_tokens=8192,
-        summary=f"one completion per request, two requests at a time, 15 minutes each{more}",
+        summary=f"one completion per request, two requests of a batch at a time, 15 minutes each{more}",
         start=start,
         load=load,
     )

@@ -160,7 +160,7 @@ def replay(
     run_id = store.add(context, grants[0] if grants else None)
 
     def settle(commit: Commit | None) -> None:
-        while commit is not None:
+        while commit is not None and len(store.events(run_id)) < len(events):  # a failing seed fails each time
             signals.committed(commit)
             drain(executor, signals)
             commit = store.resume_diagnosed(run_id)
@@ -168,7 +168,7 @@ def replay(
     settle(store.start(run_id))
     for granted in grants[1:]:
         settle(store.grant(run_id, granted))
-    if grants and events[-1].kind is EventKind.RUN_COMPLETED:
+    if grants and events[-1].kind is EventKind.RUN_COMPLETED and store.events(run_id)[-1].kind is EventKind.RUN_PAUSED:
         store.close(run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(run_id))
 
@@ -217,6 +217,7 @@ def _check(context: RunContext, events: Sequence[Event]) -> None:
             "has a budget of seconds, whose end depends on the machine",
             "with a budget of evaluations or tokens",
         ),
+        (context.problem.attested, "was evaluated outside the service", "that the service evaluates"),
         (spec.learning is not None, "trained its policy, and a replay trains nothing", "without learning"),
         (
             any(event.data.get("lane") == EXTERNAL_LANE or "author" in event.data for event in events),

@@ -173,7 +173,6 @@ class MatrixCell(Record):
     mutator_id: UUID | None
     """The policy that changed parents; None if the policy did."""
     runs: int
-    ended: int
     unlocked: int
     """Runs that unlocked the problem."""
     fewest: int | None

@@ -7,7 +7,8 @@ SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, 
   c.state, c.number, d.id AS candidate_id, d.role IN ('seed', 'repeat') AS by_seed,
   c.evaluations, c.tokens, c.seconds, r.sources, c.at,
   CASE WHEN o.author IS NOT NULL THEN e.slug || '@' || e.version END AS proposed_by, o.author, o.model,
-  CASE WHEN e.definition -> 'lineage' IS NOT NULL THEN e.slug || '@' || e.version END AS learned
+  CASE WHEN e.definition -> 'lineage' IS NOT NULL AND r.spec ->> 'learning' IS NOT NULL AND e.id <> r.policy_id
+    THEN e.slug || '@' || e.version END AS learned
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
   JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number

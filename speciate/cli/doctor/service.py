@@ -149,7 +149,7 @@ Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
 def _queues(samples: Samples) -> Finding:
-    units = sum(n for (name, _), n in samples.items() if name == "speciate_queue_units")
+    units = sum(n for (name, labels), n in samples.items() if name == "speciate_queue_units" and "parked" not in labels)
     oldest = {labels[0]: age for (name, labels), age in samples.items() if name == "speciate_queue_oldest_seconds"}
     kind = max(oldest, key=lambda each: oldest[each], default="")
     age = oldest.get(kind, 0.0)

@@ -60,6 +60,6 @@ def learned_by(connection: sa.Connection, campaign_id: UUID) -> LearningRecord:
         campaign=shared.campaign,
         version=f"{shared.slug}@{shared.step}" if shared.slug and shared.step else None,
         ended=shared.ended,
-        busy=any(state.busy for state in states),
+        busy=any(s.busy and not RunState(row.state).ended for row, s in zip(rows, states, strict=True)),
         waiting=sum(len(state.waiting) for state in states),
     )

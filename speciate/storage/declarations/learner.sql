@@ -10,7 +10,7 @@ UPDATE run_progress SET learning = cast(:learning AS jsonb), revision = revision
 RETURNING revision, events
 
 -- learned: What each run of a campaign learned.
-SELECT r.learner, p.learning FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
+SELECT r.learner, p.learning, p.state FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
 WHERE r.campaign_id = :id ORDER BY r.position
 
 -- steps: The newest training steps of a campaign's runs, newest first.

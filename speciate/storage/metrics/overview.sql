@@ -3,9 +3,8 @@
 
 -- matrix: Runs and unlocks by problem version and policy.
 SELECT r.problem_id, r.policy_id, {mutator} AS mutator_id, count(*) AS runs,
-  count(*) FILTER (WHERE g.state IN ('completed', 'failed', 'cancelled')) AS ended, count(c.evaluations) AS unlocked,
-  min(c.evaluations) AS fewest
-FROM runs r JOIN run_progress g ON g.run_id = r.id
+  count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest
+FROM runs r
   LEFT JOIN LATERAL (SELECT min(evaluations) AS evaluations FROM claims WHERE run_id = r.id AND unlock
     AND state = 'confirmed') c ON true
 WHERE {alone} AND {counted} AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies))

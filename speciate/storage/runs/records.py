@@ -164,6 +164,7 @@ def _learning(document: Mapping[str, Any]) -> LearningRecord:
     slug = state.slug or learned_slug(document["policy"], UUID(document["id"]).hex)
     version = f"{slug}@{state.step}" if state.step else None
     counts = state.model_dump(include={*LearningCounters.model_fields})
+    counts["busy"] &= not RunState(document["state"]).ended
     return LearningRecord(**counts, version=version, waiting=len(state.waiting))
 
 

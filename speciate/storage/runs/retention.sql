@@ -8,7 +8,11 @@ SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL 
 -- due: Unpruned runs that ended before a time.
 SELECT r.id, p.slug AS problem, g.state, g.finished_at, g.numbers
 FROM run_progress g JOIN runs r ON r.id = g.run_id JOIN problems p ON p.id = r.problem_id
-WHERE g.pruned_at IS NULL AND g.state = ANY(:states) AND g.finished_at < :before ORDER BY g.finished_at
+WHERE g.pruned_at IS NULL AND g.state = ANY(:states) AND g.finished_at < :before
+  -- Other runs of a campaign may learn from its completions.
+  AND NOT EXISTS (SELECT FROM campaign_runs k JOIN campaigns c ON c.id = k.campaign_id
+    WHERE k.run_id = r.id AND c.finished_at IS NULL)
+ORDER BY g.finished_at
 
 -- weigh: Stored size of the texts of a run that can be deleted.
 SELECT (

@@ -17,6 +17,7 @@ from tests.integration.service.conftest import Lab, refused
 from tests.support.runs import ToyEvaluator, toy_problem
 from tests.unit.runs.test_learning import BASE, FakeLearner, Varied
 from workers.campaigns import CampaignController
+from workers.retention import prune_runs
 
 pytestmark = pytest.mark.servers
 
@@ -151,7 +152,10 @@ def test_a_cancelled_run_leaves_its_step_to_the_next_one(school: Lab) -> None:
     while not (learns := [w for w in school.stores.runs.work_in_flight() if w.kind == "learn"]):
         executor.execute(school.stores.runs.work_in_flight(limit=1)[0].work_id)
     school.stores.runs.cancel(learns[0].run_id)
+    assert not school.api.get(f"/v1/runs/{learns[0].run_id}").json()["learning"]["busy"]
+    assert prune_runs(school.stores, -1.0) == 0  # the next one learns from its completions
     done = play(school, learner)
+    assert prune_runs(school.stores, -1.0) > 1
     assert done["state"] == "completed"
     check_books(school, done)
     cancelled = states(school)[learns[0].run_id]

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+from speciate.cli.runs.replay import replay_run
 from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
@@ -206,6 +207,22 @@ def test_campaign_completes_when_every_problem_is_closed(fair: Lab) -> None:
     assert done["state"] == "completed"
     assert done["reason"] == f"no problem takes more; {done['spent']} of 500 evaluations are spent"
     assert done["spent"] < 500
+
+
+def test_the_run_of_a_campaign_that_unlocked_its_problem_is_replayed(fair: Lab) -> None:
+    made = _declare(fair, problems=["easy"], evaluations=500)
+    _play(fair)
+    (run,) = fair.stores.campaigns.get(UUID(made["id"])).problems
+    assert run.run_id is not None
+    assert replay_run(fair.stores, run.run_id, ToyEvaluator()).identical
+
+
+def test_a_campaign_whose_own_runs_fill_the_quota_waits_for_no_others(fair: Lab) -> None:
+    fair.api.post("/v1/projects/default:quota", {"concurrent_runs": 1})
+    _declare(fair, parallel=1)
+    for _ in range(3):
+        CampaignController().run(fair.stores)
+        assert _get(fair)["reason"] is None
 
 
 def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:

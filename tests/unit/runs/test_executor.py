@@ -355,6 +355,17 @@ def test_an_evaluator_that_scores_nothing_but_the_seed_pauses_the_run_and_it_rep
     assert report.identical, report.describe()
 
 
+def test_a_run_whose_evaluator_fails_on_the_seed_program_replays_it_once() -> None:
+    s = session(toy_spec(budget=Budget(tokens=10**6)))
+    s.evaluator = BrokenEvaluator(lambda _: True)
+    s.go()
+    s.store.move(s.context.run_id, stopping.cancel)
+    store = MemoryWorkStore(ticking_clock())
+    report = replay(s.context, [], s.events, store=store, evaluator=s.evaluator, client_for=build_client)
+    assert report.identical
+    assert store.runs[s.context.run_id].progress.evaluations == 1
+
+
 def test_an_evaluator_that_raises_for_some_programs_does_not_pause_the_run() -> None:
     s = session(toy_spec(400, batch=8))
     raises = cycle([False, True, True])
