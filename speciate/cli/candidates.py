@@ -117,7 +117,7 @@ def rollout(name: CandidateName) -> None:
     service = client()
     candidate = resolve_candidate(service, name)
     if candidate.rollout_id is None:
-        raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
+        raise NotFoundError(f"candidate {candidate.number} has role {candidate.role.value}: no policy wrote it.")
     record = service.rollout(candidate.rollout_id)
     output.exit_with_json(record)
     reasoning = f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""

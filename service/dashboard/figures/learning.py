@@ -59,7 +59,7 @@ def learning_chart(name: str, steps: Sequence[Mapping[str, Any]]) -> Chart:
     for rank, (measure, label) in enumerate(curves.measures.items()):
         points = [(int(s["step"]), float(s["measures"][measure])) for s in steps if measure in s["measures"]]
         drawn = [points[i] for i in thinned(len(points), _MAX_STEPS)]
-        rows += [(label, step, value) for step, value in drawn]
+        rows += [(label, step, value) for step, value in points]
         template = hover(f"{label}: %{{y:.4g}}", "step %{x}")
         if drawn:
             # One point has no line.

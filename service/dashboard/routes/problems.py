@@ -51,10 +51,7 @@ def show_form(request: Request, filled: Annotated[str, Query(alias="example", ma
 def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: AppStateDep) -> Response:
     files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
     files |= form.files
-    definition = form.fields.get("toml", "")
-    # An uploaded definition replaces an empty field only.
-    uploaded = files.pop(FILE_NAME, "")
-    definition = definition if definition.strip() else uploaded
+    definition = files.pop(FILE_NAME, "") or form.fields.get("toml", "")
     try:
         if not definition.strip():
             raise InvalidInputError("There is no problem.toml: choose its files, or paste it.")

@@ -1,5 +1,6 @@
 """The list of runs, and the form that starts one, with the fields of ``RunSpec`` and the strategy's config model."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
@@ -162,6 +163,7 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
         "tags": " ".join(record.tags),
         "budget.evaluations": "",
         **form_values(spec),
+        "engine_options": json.dumps(spec["engine_options"]) if record.spec.engine_options else "",
     }
 
 

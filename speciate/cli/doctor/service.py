@@ -177,6 +177,6 @@ def _runs(samples: Samples) -> Finding:
     alarmed = samples.get(("speciate_runs_alarmed", ()), 0)
     if stalled or alarmed:
         detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm: candidates fail or a policy is unavailable"
-        remedy = "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`."
+        remedy = "Find them with `speciate runs list --state running --group all`, then `speciate runs watch RUN`."
         return judged("runs", detail, remedy)
     return judged("runs", "none stalled, no alarms")

@@ -108,7 +108,7 @@ def _undecided_method(comparison: MethodComparison, report: Report) -> str:
 
 
 def _decided(comparison: Comparison, report: Report) -> str:
-    declared, standing = report.design.declared, {each.entrant: each for each in report.standings.standings}
+    declared = report.design.declared
     pair = comparison.a, comparison.b
     better, worse = pair if comparison.verdict is Verdict.BETTER else reversed(pair)
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
@@ -121,11 +121,11 @@ def _decided(comparison: Comparison, report: Report) -> str:
         words = f"{reaches} problems with {times}fewer evaluations than {other}, as the geometric mean over {n}"
     elif declared.metric.of_scores:
         lead = abs(comparison.difference.value or 0.0)
-        won = f"{max(comparison.wins, comparison.losses)} : {min(comparison.wins, comparison.losses)}"
+        won = "{} : {}".format(*(comparison.wins, comparison.losses)[:: 1 if better == comparison.a else -1])
         words = f"finds better programs than {other}: {declared.metric} {lead:.3g} higher, {won} of {n}"
     else:
-        rates = [f"{standing[name].pass_1.value or 0:.0%}" for name in (better, worse)]
-        words = f"{reaches} problems in more runs than {other}: {' against '.join(rates)} of the runs on {n}"
+        points = 100 * abs(comparison.difference.value or 0.0)
+        words = f"{reaches} problems in more runs than {other}: {points:.0f} percentage points more, over {n}"
     return f"{comparison.subject} {better} {words} ({_evidence(comparison)})"
 
 

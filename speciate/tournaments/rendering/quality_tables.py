@@ -76,10 +76,9 @@ def qualities(report: Report) -> Section:
     )
     note = (
         "Means over problems of means over runs; not tested. Hypervolume: share of the box between a tenth of every"
-        " range below its worst end and its best end that the final front dominates (sampled beyond four objectives,"
-        " and with four for a large front). Diversity: mean L1 distance between two candidates of a run, normalised"
-        " rewards; with failed candidates at 0, frequent failure can look like diversity. Infeasible candidates count"
-        " as failed."
+        " range below its worst end and its best end that the final front dominates (sampled beyond two objectives)."
+        " Diversity: mean L1 distance between two candidates of a run, normalised rewards; with failed candidates at 0,"
+        " frequent failure can look like diversity. Infeasible candidates count as failed."
     ) + withheld(report.qualities)
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)

@@ -18,9 +18,9 @@ def test_a_decision_names_entrants_problems_and_evidence() -> None:
     report = report_of(schedule, results_of(schedule, shift=3.0))
     base, better = report.standings.standings
     (comparison,) = report.standings.comparisons
-    rates = f"{better.pass_1.value:.0%} against {base.pass_1.value:.0%} of the runs on 40 problems"
+    points = f"{100 * (better.pass_1.value - base.pass_1.value):.0f} percentage points more, over 40 problems"
     assert conclusion(report) == (
-        f"Checkpoint e1 unlocks problems in more runs than checkpoint e0: {rates} (p = {comparison.holm:.2g})."
+        f"Checkpoint e1 unlocks problems in more runs than checkpoint e0: {points} (p = {comparison.holm:.2g})."
         " This compares these checkpoints, not their training methods."
     )
     turned = report_of(schedule, results_of(schedule, shift=-3.0))
@@ -36,8 +36,17 @@ def test_the_numbers_beside_p_are_those_that_are_tested() -> None:
     results.reached[:] = True
     results.reached[:, 1:, 0] = False
     report = report_of(schedule, results)
-    rates = "100% against 25% of the runs on 20 problems"
-    assert f"e1 unlocks problems in more runs than checkpoint e0: {rates} (p = " in conclusion(report)
+    points = "75 percentage points more, over 20 problems"
+    assert f"e1 unlocks problems in more runs than checkpoint e0: {points} (p = " in conclusion(report)
+
+
+def test_the_problems_won_are_those_of_the_better_entrant() -> None:
+    """Six problems are won by much, eight are lost by little."""
+    schedule = schedule_of(14, 2, 2, metric="best_score")
+    results = results_of(schedule)
+    results.score[..., 0] = 0.5
+    results.score[:6, :, 1], results.score[6:, :, 1] = 0.8, 0.499
+    assert "checkpoint e0: best_score 0.128 higher, 6 : 8 of 14 problems" in conclusion(report_of(schedule, results))
 
 
 def test_the_metric_and_the_target_are_named() -> None:
