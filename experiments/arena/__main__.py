@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("half", choices=HALVES, nargs="?", default="development", help="problems and seeds")
     parser.add_argument("--quick", action="store_true", help="two seeds of the main table only; writes no page")
     parser.add_argument("--parts", nargs="*", default=None, help="main, long, clock or a character; all by default")
-    parser.add_argument("--keep", type=Path, default=DATA, help="results, some lines for each search")
+    parser.add_argument("--keep", type=Path, default=None, help="results, some lines for each search")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     given = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -56,7 +56,8 @@ def main() -> int:
             for each in jobs(given.half, IN_FLIGHT, seeds=2, evaluations=_FULL[1], latency_s=latency_s, slots=slots)
         ]
     wanted = [job for name, of_part in parts.items() if given.parts is None or name in given.parts for job in of_part]
-    rows = _made(given.half, wanted, given.keep, given.workers)
+    keep = given.keep or (Path(os.devnull) if given.quick else DATA)
+    rows = _made(given.half, wanted, keep, given.workers)
     text, lines = _page([row for row in rows if row[0] == given.half])
     if not given.quick and given.half == "verdict":
         with STANDINGS.open("w", encoding="utf-8", newline="") as file:
@@ -65,6 +66,8 @@ def main() -> int:
             writer.writerows([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
         head, _, _ = PAGE.read_text("utf-8").partition("\n## Results\n")
         PAGE.write_text(f"{head}\n## Results\n\n{text}\n", "utf-8")
+    else:
+        print(text)  # noqa: T201
     return 0
 
 
@@ -82,7 +85,7 @@ def _made(half: str, wanted: Sequence[tuple[str, str, Job]], keep: Path, workers
         writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(_COLUMNS)
-        for _count, made in enumerate(pool.map(rows_of, missing, chunksize=1), start=1):
+        for made in pool.map(rows_of, missing, chunksize=1):
             rows += (of_search := [(half, *row) for row in made])
             writer.writerows(of_search)
             file.flush()

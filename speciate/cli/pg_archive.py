@@ -72,17 +72,18 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
             remedy="Upgrade Speciate, then restore.",
         )
     _major(url)
-    if revision_of(url) is None:
-        return revision
+    with psycopg.connect(_address(url, password=True)) as connection:
+        tables = "SELECT FROM pg_class WHERE relnamespace = to_regnamespace('public') AND relkind IN ('r', 'p')"
+        if not connection.execute(tables).rowcount:
+            return revision
+        # Not PostgreSQL's own sessions, such as a vacuum, which a restore ends.
+        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+        others = connection.execute(query).rowcount - 1
     if not force:
         raise ConflictError(
             "the database is not empty: restoring would replace its contents.",
             remedy="Restore into an empty database, or pass --force to replace the contents.",
         )
-    with psycopg.connect(_address(url, password=True)) as connection:
-        # Not PostgreSQL's own sessions, such as a vacuum, which a restore ends.
-        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-        others = connection.execute(query).rowcount - 1
     if others:
         raise ConflictError(f"the database has {others} open connections.", remedy="Stop the service first.")
     return revision

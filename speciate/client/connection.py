@@ -87,6 +87,8 @@ class Connection:
         match error:
             case httpx.UnsupportedProtocol():
                 return _invalid_url(self.url)
+            case httpx.ConnectError() if "CERTIFICATE" in str(error):
+                reason, remedy = str(error), "Name the file of its certificate authority in SSL_CERT_FILE."
             case httpx.ConnectError() | httpx.ConnectTimeout():
                 reason, remedy = str(error) or "no response", START_REMEDY
             case httpx.TimeoutException():

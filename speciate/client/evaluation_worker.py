@@ -252,7 +252,7 @@ class EvaluationWorker:
         """Renew all leases, or give the candidates back with 0 seconds."""
         with self._lock:
             leases = [*self._held.values()]
-        with suppress(UnavailableError):  # the next beat tries again, or the leases lapse
+        with suppress(SpeciateError):  # the next beat tries again, or the leases lapse
             self.client.evaluations.renew(leases, lease_s=lease_s)
 
 

@@ -61,7 +61,8 @@ def raise_for_error(response: httpx.Response) -> None:
     message = str(problem.get("detail") or problem.get("title") or f"status {status}")
     slug = str(problem.get("type", "")).removeprefix(ERROR_TYPE)
     if slug == errors.TooManyRequestsError.slug:
-        raise errors.TooManyRequestsError(message, retry_after_s=_seconds(response.headers.get("Retry-After")))
+        wait = response.headers.get("Retry-After", "")
+        raise errors.TooManyRequestsError(message, retry_after_s=float(wait) if wait.isdecimal() else 1.0)
     unknown = errors.UnavailableError if status > httpx.codes.INTERNAL_SERVER_ERROR else SpeciateError
     kind = _BY_SLUG.get(slug) or _BY_STATUS.get(status) or unknown
     if issubclass(kind, InvalidInputError):
@@ -97,10 +98,6 @@ def _field_errors(entries: object) -> tuple[FieldError, ...]:
         return _FIELD_ERRORS.validate_python(entries)
     except ValidationError:  # none, or those of another version
         return ()
-
-
-def _seconds(value: str | None) -> float:
-    return float(value) if value is not None and value.isdecimal() else 1.0
 
 
 def _json(response: httpx.Response) -> Any:

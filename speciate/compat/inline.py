@@ -184,7 +184,7 @@ def _system_of(script: Path) -> str:
     if "--output-file" in used:
         return "alphaevolve"
     functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
-    if not {"evaluate", "evaluate_stage1"} & top_level_names(tree):
+    if not {"evaluate", "evaluate_stage1", "*"} & top_level_names(tree):
         there = f"defines {', '.join(functions)}" if functions else "defines no function"
         raise InvalidInputError(f"{script} {there}: expected 'evaluate'.", remedy=_EXPECTED)
     if "evaluate" not in functions:

@@ -142,10 +142,11 @@ class Ranking:
         """Return the fields of ``Merit`` as columns; each row depends on itself alone, to the last bit."""
         points = self.space.normalise(rewards)
         gaps = 1.0 - points
-        if self.weights is not None:
+        if points.shape[1] == 1:  # points of a residual below 1e-16 of its range would be equal
+            (only,) = self.space.selected
+            value = rounded(rewards[:, self.space.objectives.index(only)]) * (1 if only.maximized else -1)
+        elif self.weights is not None:
             value = (points * np.array(self.weights)).sum(axis=1)
-        elif points.shape[1] == 1:
-            value = points[:, 0]
         else:
             value = np.zeros(len(met))
             for mask in np.unique(met):

@@ -63,7 +63,8 @@ class SamplingRequest(BaseModel):
         if not isinstance(body, dict):
             return body
         for name in body.keys() & _NEUTRAL.keys():
-            if not _is_neutral(body[name], _NEUTRAL[name]):
+            value = body[name]  # True equals 1 but must not count as it
+            if not any(value is each or (value == each and type(value) is not bool) for each in _NEUTRAL[name]):
                 raise ValueError(f"{name} is not supported by this server: leave it out")
         ignored = _NEUTRAL.keys() | _WITHOUT_EFFECT
         # vLLM treats null as an omitted field.
@@ -132,11 +133,6 @@ class ChatRequest(SamplingRequest):
     @property
     def longest(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-
-def _is_neutral(value: object, neutral: tuple[Any, ...]) -> bool:
-    # True equals 1 but must not count as it.
-    return any(value is each or (value == each and type(value) is not bool) for each in neutral)
 
 
 _TYPES: Final = {

@@ -284,10 +284,10 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
     message = message if isinstance(message, dict) else {"content": choice.get("text")}
     content = joined_parts(message.get("content"))
     text = content if isinstance(content, str) else ""
+    if message.get("tool_calls") and "```" not in text:  # beside a sentence that announces them
+        return f"{text}\n{_tool_calls(message['tool_calls'])}".strip(), finish
     if text.strip():
         return text, finish
-    if message.get("tool_calls"):
-        return _tool_calls(message["tool_calls"]), finish
     if isinstance(refusal := message.get("refusal"), str) and refusal:
         return refusal, REFUSED
     if finish == "error" or finish.lower().startswith(_FILTERED):

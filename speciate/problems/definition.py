@@ -238,6 +238,6 @@ def python_field_errors(program: str, *, where: str, defines: object = None, awa
     coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     if defines in coroutines and not awaited:
         return [FieldError(f"defines {defines!r} as 'async def': expected 'def {defines}(...)'", where, line=1)]
-    if defines not in top_level_names(tree):
+    if top_level_names(tree).isdisjoint((defines, "*")):
         return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []

@@ -167,11 +167,11 @@ def _result(problem: Problem, parent: Individual) -> str:
         return bounded(f"It fails: {headline(parent.failure, problem)}", _MOST_FAILURE_CHARS)
     if parent.rewards is None:
         return ""
-    secret = secret_objectives(problem)
+    shown = problem.measured_names(parent.stopped_at) - secret_objectives(problem)
     objectives = [
         f"{objective.name} = {short_number(value)} ({objective.comparative} is better)"
         for objective, value in zip(problem.objectives, parent.rewards, strict=True)
-        if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
+        if objective.role is not ObjectiveRole.RECORD and objective.name in shown
     ]
     return f"It scores {', '.join(objectives[:_MOST_REWARDS])}." if objectives else ""
 

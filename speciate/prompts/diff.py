@@ -93,7 +93,7 @@ def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
 def _scanned(text: str, *, several: bool) -> list[Edit]:
     edits: list[Edit] = []
     into: list[str] | None = None
-    section, file = 0, None
+    section, file, divider = 0, None, ""
     for line in text.split("\n"):
         if _SEARCH.match(line):
             edits.append(Edit(section=section, file=file))
@@ -103,7 +103,10 @@ def _scanned(text: str, *, several: bool) -> list[Edit]:
             if several and line.strip() == SEPARATOR:
                 section, file = section + 1, None
         elif into is edits[-1].search and _DIVIDER.match(line):
-            into = edits[-1].replace
+            into, divider = edits[-1].replace, line
+        elif line.strip() == "=======" != divider.strip() and into is edits[-1].replace:
+            edits[-1].search += [divider, *into]  # the first one was a line of the program
+            into[:], divider = [], line
         elif _REPLACE.match(line):
             edits[-1].complete = into is edits[-1].replace
             into = None

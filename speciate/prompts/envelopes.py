@@ -126,7 +126,7 @@ def _as_blocks(value: object, problem: Problem) -> str:
         except FilesError:
             return ""
     texts = [text for text in texts_in(value) if text.strip()]
-    marked = [text for text in texts if MARK.search(text) or "```" in text]
+    marked = [text for text in texts if MARK.search(text) or filled_blocks(text)]
     if marked:
         return "\n".join(marked)
     if problem.is_python:

@@ -272,9 +272,14 @@ def after_reasoning(text: str) -> str:
 
 def _after(text: str, tag: str) -> str:
     ends, fenced, opened = list[re.Match[str]](), False, text.lstrip().startswith(f"<{tag}>")
+    begin = re.compile(rf"(?m)^[ \t]*<{tag}>")
+    first = begin.search(text)
+    start = first.end() if first and not re.search("```|~~~|<answer", text[: first.start()]) else 0
     for mark in re.finditer(rf"(?m)^[ \t]*(?:(```|~~~)|(</{tag}>))(?![\"'])|(?<![\"'`])</{tag}>(?![\"'`])", text):
         if mark[1]:
             fenced = not fenced
+        elif begin.search(text, ends[-1].end() if ends else start, mark.start()):
+            continue  # the end of a pair within the answer
         elif mark[2] or not fenced or (opened and not ends):  # else a line of a program mentions it
             ends.append(mark)
             fenced = False
@@ -326,7 +331,7 @@ def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
 def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failure]:
     blocks = filled_blocks(text)
     if not blocks:
-        parts = sections(text) if several and not is_program(text) else [text]
+        parts = [text] if is_program(text) else delimited_texts(text) or (sections(text) if several else [text])
         return [part for part in map(repaired, parts) if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
     blocks = [replace(block, text=repaired(block.text)) for block in _preferred(blocks, PYTHON_LABELS)]
     blocks = [block for block in blocks if _may_be_python(block, expected)]

@@ -87,7 +87,9 @@ def violations_text(problem: Problem, rewards: Sequence[float] | None, stopped_a
     """Return which constraints raw rewards violate, as far as they were measured; empty if there are none."""
     measured = problem.measured_names(stopped_at)
     violated = [each for each in problem.ranking.violations(rewards) if each.name in measured] if rewards else []
-    text = ", ".join(f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated)
+    secret = secret_objectives(problem)
+    texts = [f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated if each.name not in secret]
+    text = ", ".join([*texts, *[f"a limit {_NOT_SHOWN}"][: len(violated) - len(texts)]])
     return text and f"violates {text}"
 
 

@@ -65,7 +65,7 @@ def state_text(problem: Problem, state: SearchState, shown: Collection[int], par
     lines = [f"{title}: {_scored(problem, member, shown)}." for title, member in members.items() if member]
     if parent is not None and parent.rewards and state.best is not None and parent.number != state.best.number:
         lines.append(f"Program {parent.number} is changed, not the best: {_advantage(problem, parent, state.best)}.")
-    if state.best is None and state.attempts:
+    if state.best is None and any(attempt.child.rewards for attempt in state.attempts):
         lines.append("No program fulfils all constraints yet.")
     if state.left is not None:
         lines.append(f"Evaluations left after this answer: {state.left}.")

@@ -136,7 +136,7 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         raise InvalidInputError(
             f"learning: {few} evaluations, of a run or of a slice, fill no group of {least} answers, which it compares."
         )
-    size = spec.samples_per_prompt // answers
+    size = min(spec.samples_per_prompt, spec.batch) // answers
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")
     if (policy.kind == "embedded") == (learning.lora_rank > 0):

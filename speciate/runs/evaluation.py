@@ -54,12 +54,13 @@ class ProgramBatch:
         shapes = [None if p.failure is not None else p.shape or shape_of(context, p.program) for p in proposals]
         hashes = [p.program_hash for p in proposals if p.failure is None]
         duplicates = work.duplicates(context.run_id, hashes, [shape for shape in shapes if shape is not None])
+        failed = {digest for digest, candidate in duplicates.items() if candidate.evaluation.rewards is None}
         seen, new, trials = set(duplicates), {}, {}
         for number, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True), start=first):
             digests = _digests(proposal, shape)
             if proposal.failure is None and seen.isdisjoint(digests):
                 new[number] = proposal
-            elif context.problem.is_noisy and proposal.failure is None and not _failed(duplicates, digests):
+            elif context.problem.is_noisy and proposal.failure is None and failed.isdisjoint(digests):
                 # Another evaluation tells more of the program.
                 trial = proposal.trial if proposal.role is PolicyRole.REPEAT else _OWN_SEED
                 trials[number] = proposals[number - first] = replace(proposal, trial=trial)
@@ -104,10 +105,6 @@ class ProgramBatch:
         """Return the earlier candidate of the run with the program of a candidate, or None."""
         digests = _digests(self.proposals[number - self.first], self.shapes[number - self.first])
         return next((self.repeated[digest].number for digest in digests if digest in self.repeated), None)
-
-
-def _failed(duplicates: Mapping[str, Candidate], digests: Sequence[str]) -> bool:
-    return any(duplicates[digest].evaluation.rewards is None for digest in digests if digest in duplicates)
 
 
 def _digests(proposal: Proposal, shape: str | None) -> list[str]:

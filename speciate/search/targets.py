@@ -37,8 +37,6 @@ _MAX_CORNERS: Final = 6
 """Objectives up to which a target keeps the best candidate under each of them alone."""
 _MAX_PARTS: Final = 6
 """Parts of a rule for which the candidate nearest to all others is kept."""
-MAX_TARGET_CELLS: Final = _MAX_CORNERS + 3 + 1 + _MAX_PARTS
-"""Most cells of a target on one island."""
 
 _LEAN: Final = 1e-3
 _INFEASIBLE: Final = 1000.0

@@ -63,8 +63,8 @@ class RewardDiagnosis:
 
     @property
     def verdict(self) -> str:
-        if not self.answers or self.nothing == 1.0:
-            return "No answer has a reward, so no estimator can learn: begin with an easier task or a stronger base."
+        if not self.answers or 1.0 in (self.nothing, self.everything):
+            return "The rewards are all 0 or all 1, so no estimator can learn: take another task or another base."
         if self.gain < _COLLINEAR_GAIN:
             return "The vectors are collinear: VPO reduces to scalar training here. Train with grpo, or add rewards."
         return "The rewards hold trade-offs: vpo and vector_max_at_k can gain over a scalar estimator."

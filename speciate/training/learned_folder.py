@@ -125,18 +125,14 @@ def _flush(path: Path) -> None:
 
 
 def _manifest(task: LearningTask, weights: Weights) -> Manifest:
-    before = manifest_in(weights.folder) or Manifest(
-        task="run",
-        method="base",
-        codec=task.base.codec,
-        max_tokens=task.base.sampling.max_tokens,
-        answers_per_rollout=task.base.answers_per_rollout,
-        seed=task.seed,
-        steps=0,
-    )
+    before = manifest_in(weights.folder) or Manifest(task="run", method="base", max_tokens=1, seed=task.seed, steps=0)
     return before.model_copy(
         update={
             "method": task.learning.estimator.value,
+            "codec": task.base.codec,
+            "max_tokens": -(-task.base.sampling.max_tokens // task.base.answers_per_rollout),
+            "answers_per_rollout": task.base.answers_per_rollout,
+            "prompt_style": task.base.prompt_style,
             "seed": task.seed,
             "steps": task.step + 1,
             "config": task.learning.model_dump(mode="json"),

@@ -13,7 +13,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.search.cells import TARGET
 from speciate.search.strategy import Placement, Selection, Strategy
-from speciate.search.targets import MAX_TARGET_CELLS, place_candidates, select_parents
+from speciate.search.targets import place_candidates, select_parents
 from tests.support.population import (
     ListView,
     SharedTables,
@@ -232,7 +232,7 @@ class StrategyConformance(ABC):
         for problem in (vector_problem(1), vector_problem(4), vector_problem(32)):
             view = ListView(problem)
             self.fill(view, 125)
-            targets = len(problem.targets) * MAX_TARGET_CELLS * self.make_strategy().islands
+            targets = len(problem.targets) * 16 * self.make_strategy().islands
             assert 0 < view.size() <= self.most_elites + targets
 
     def _answers(self, view: ListView) -> tuple[list[Selection], list[Placement], list[Placement]]:

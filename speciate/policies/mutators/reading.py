@@ -11,7 +11,7 @@ from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.python_source import parse_python
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
-_TEXT_NUMBER: Final = re.compile(rb"(?<![\w.])-?\d{1,15}(?:\.\d{1,17})?(?:[eE][-+]?\d{1,2})?(?![\w.])")
+_TEXT_NUMBER: Final = re.compile(rb"(?<![\w.-])-?\d{1,15}(?:\.\d{1,17})?(?:[eE][-+]?\d{1,2})?(?![\w.])")
 
 
 @lru_cache(maxsize=512)

@@ -47,7 +47,7 @@ evaluated AS (DELETE FROM external_evaluations WHERE run_id = :id)
 UPDATE run_seeds SET program = '' WHERE run_id = :id
 
 -- mark_pruned: Record that runs are pruned.
-UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = ANY(:ids)
+UPDATE run_progress SET pruned_at = clock_timestamp(), revision = revision + 1 WHERE run_id = ANY(:ids)
 
 -- unused_prompts: Prompts of runs that only pruned rollouts refer to.
 SELECT prompt_digest FROM rollouts WHERE run_id = ANY(:ids)

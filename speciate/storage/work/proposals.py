@@ -132,8 +132,9 @@ class Proposals(ScopedStore):
                 key = scoped_key(self._home, f"proposals {run_id} {idempotency_key}")
                 digest = digest_of([policy.policy_id.hex, [repr(each) for each in sent]])
                 first_id = claim_key(connection, key, digest, request_id)
-                if first_id != request_id:
-                    stored = connection.execute(SQL.receipts, {"id": first_id}).scalar_one()
+                # Stored, too, if this is the repetition after a lost answer.
+                stored = connection.execute(SQL.receipts, {"id": first_id}).scalar_one_or_none()
+                if stored is not None:
                     return tuple(ProposalReceipt.model_validate(each) for each in stored), None
             require_open(run_id, locked.progress.state, locked.progress.reason)
             if stopping.out_of_time(locked.progress, context):

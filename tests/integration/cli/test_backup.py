@@ -135,6 +135,10 @@ def test_running_run_continues_in_a_restored_database(
     assert file.stat().st_mode & 0o077 == 0
     assert call(source, "backup", str(file))[0] == ExitCode.CONFLICT  # the file exists
     assert call(source, "restore", str(file))[0] == ExitCode.CONFLICT  # the database is not empty
+    with psycopg.connect(empty_url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE TABLE invoices (id int)")
+        assert call(empty_url, "restore", str(file))[0] == ExitCode.CONFLICT  # it is another application's
+        connection.execute("DROP TABLE invoices")
     code, _, err = call(source, "restore", str(file), "--force")
     assert code == ExitCode.CONFLICT  # the database is in use
     assert "open connections" in err

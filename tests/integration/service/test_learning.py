@@ -90,6 +90,11 @@ def test_runs_that_cannot_learn_are_refused(lab: Lab) -> None:
     body = {"problem": "toy", "policy": "mutator", "budget": {"evaluations": 100}, "learning": {}}
     details = refused(lab.api.post("/v1/runs", json=body), 422, "invalid-input")
     assert "writes no tokens" in details["detail"]
+    lab.stores.catalog.add_policy(BASE)
+    body |= {"policy": "base", "batch": 16, "samples_per_prompt": 64}
+    body["learning"] = {"estimator": "max_at_k", "kappa": 20}
+    details = refused(lab.api.post("/v1/runs", json=body), 422, "invalid-input")
+    assert "expected less than the 16 completions of a prompt" in details["detail"]
 
 
 def test_a_learned_version_waits_for_its_run_and_its_name_is_reserved(lab: Lab) -> None:

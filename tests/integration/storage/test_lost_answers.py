@@ -19,6 +19,7 @@ from speciate.domain.run import RunState
 from speciate.ports.runs import NewRun
 from speciate.ports.work import WeightedPolicy
 from speciate.schema.policies import RunPolicies
+from speciate.schema.proposals import ProposedCandidate
 from speciate.storage.stores import Stores
 from tests.support.runs import toy_policy, toy_problem, toy_rollout, toy_spec
 
@@ -108,3 +109,14 @@ def test_a_hint_is_given_once(stores: Stores) -> None:
     replace(stores.proposals, _engine=LossyEngine(stores.engine)).hint(run_id, "try x = 9", author="me")
     with stores.engine.connect() as connection:
         assert connection.execute(sa.text("SELECT count(*) FROM advice")).scalar() == 1
+
+
+def test_a_proposal_is_admitted_once(stores: Stores) -> None:
+    run_id = _started(stores)
+    policy, _ = stores.catalog.add_policy(Policy(slug="external", kind="external"))
+    lossy = replace(stores.proposals, _engine=LossyEngine(stores.engine))
+    sent, before = [ProposedCandidate(program="x = 1\ny = 2")], stores.runs.get(run_id).spent.reserved_evaluations
+    proposer = WeightedPolicy(policy.definition, policy.id)
+    (receipt,), _ = lossy.propose(run_id, proposer, sent, author="test", idempotency_key="first")
+    assert stores.proposals.propose(run_id, proposer, sent, author="test", idempotency_key="first")[0] == (receipt,)
+    assert stores.runs.get(run_id).spent.reserved_evaluations == before + 1

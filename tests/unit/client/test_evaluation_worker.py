@@ -22,7 +22,7 @@ from speciate.client.evaluation_worker import (
     retried,
 )
 from speciate.domain.candidate import REFUSED_REWARDS
-from speciate.domain.errors import TooManyRequestsError, UnavailableError
+from speciate.domain.errors import ConfigurationError, TooManyRequestsError, UnavailableError
 from speciate.schema.evaluations import Acceptance
 
 
@@ -37,6 +37,8 @@ def test_leases_are_renewed_after_a_refused_renewal() -> None:
             renewals.append(lease_s)
             if len(renewals) == 1:
                 raise TooManyRequestsError("slow down", retry_after_s=1.0)
+            if len(renewals) == 2:
+                raise ConfigurationError("a page of a proxy")
             renewed.set()
 
         def submit_all(self, _: object) -> list[SimpleNamespace]:

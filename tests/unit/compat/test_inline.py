@@ -171,6 +171,12 @@ def test_a_word_does_not_decide_about_the_contract(inline: Inline, tmp_path: Pat
     assert inline(made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator})).seed
 
 
+def test_an_evaluator_may_import_its_function(inline: Inline, tmp_path: Path) -> None:
+    files = {"initial_program.py": PROGRAM, "evaluator.py": "from mine import *\n"}
+    files["mine.py"] = "def evaluate(path):\n    return {'combined_score': 1.0}\n"
+    assert inline(made(tmp_path / "p", files)).seed == {"combined_score": 1.0}
+
+
 @pytest.mark.parametrize(
     ("program", "evaluator", "message"),
     [

@@ -179,3 +179,11 @@ def test_ranks_are_the_same_for_columns_and_one_by_one(of: Ranking) -> None:
     rewards = rewards[:, [objective in of.space.objectives for objective in (SIZE, DEPTH, UNSORTED)]].astype(float)
     met = [sum(1 << i for i, rule in enumerate(of.rules[:2]) if rule.holds(row)) for row in rewards.tolist()]
     assert of.merits(rewards.tolist(), met) == list(map(of.merit, rewards.tolist(), met))
+
+
+def test_residuals_far_below_their_range_rank() -> None:
+    residual = Objective(name="residual", direction=Direction.MINIMIZE, range=(0, 1))
+    space, targets = RewardSpace((residual,)), (Target(name="zero", rule="residual <= 0", unlock=True),)
+    for weights in (None, (1.0,)):
+        of = Ranking(space, targets, weights)
+        assert merit(of, 2e-20) > merit(of, 5e-17) > merit(of, 0.5)

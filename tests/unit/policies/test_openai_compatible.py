@@ -570,6 +570,11 @@ GOOD = {"index": 9, "message": {"content": "```python\nx = 1\n```"}, "finish_rea
             REFUSED,
         ),
         ({"message": {"content": "", "reasoning_content": "Hm."}, "finish_reason": "stop"}, "Hm.", ONLY_REASONING),
+        (
+            {"message": {"content": "I write it.", "tool_calls": [{"function": {"name": "write"}}]}},
+            'I write it.\n<tool_call>\n{"name": "write"}\n</tool_call>',
+            "unknown",
+        ),
         ({"message": {"content": None, "reasoning": "Hm."}, "finish_reason": "length"}, "", "length"),
     ],
 )

@@ -77,6 +77,10 @@ def searched(start: str, value: Callable[[list[float]], float], evaluations: int
     return record
 
 
+def test_a_number_behind_a_minus_of_another_language_is_not_read_without_it() -> None:
+    assert numbers("int f(int n) { return n-1; } int a[] = {-1, 2*-2, n - 3};") == [-1, 2, -2, 3]
+
+
 def test_the_numbers_of_a_smooth_function_are_found() -> None:
     goal = [3.25, -0.02, 40.0, 7]
     record = searched(

@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
-from speciate.prompts.render import summary_text
+from speciate.prompts.render import summary_text, violations_text
 from speciate.prompts.state import UNKNOWN, Attempt, SearchState, attempt_lines
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
@@ -132,6 +132,10 @@ def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., 
     assert "Misses: all (missing: open >= 1; more on data that is not shown)." in user
     for hidden in ("777", "888", "0.125", "secret ="):
         assert hidden not in user
+    limited = problem(**{**cases.model_dump(exclude_unset=True), "objectives": [
+        {"name": "open"}, {"name": "secret", "role": "constraint", "limit": 0.9, "direction": "maximize"}
+    ]})  # fmt: skip
+    assert violations_text(limited, (0.25, 0.125)) == "violates a limit on data that is not shown"
 
 
 def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
@@ -408,6 +412,10 @@ def test_what_is_best_and_the_violations_of_the_seed_are_stated(ask: Ask, proble
     user = ask(state=SearchState(OTHER, Individual(1, "x = 0", (0.0, 2.0, 0.0)))).user
     assert "\n\nBest by: constraints, unlock target, targets met, higher sum_of_radii.\n" in user
     assert "Seed: program 1, sum_of_radii = 0, violates overlap <= 0." in user
+    failed = Individual(2, "x", None, Failure(FailureKind.CRASHED, "exception", "ValueError"))
+    for child, said in ((failed, False), (Individual(2, "x", (0.0, 2.0, 0.0)), True)):
+        user = ask(state=SearchState(attempts=(Attempt(child, None),))).user
+        assert ("No program fulfils all constraints yet." in user) == said
 
 
 def test_a_program_that_was_too_slow_is_to_become_cheaper_and_outsiders_see_the_time(

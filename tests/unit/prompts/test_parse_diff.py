@@ -198,3 +198,12 @@ def test_a_separator_between_edits_of_one_answer_is_prose(read: Read) -> None:
 
 def test_a_separator_inside_an_edit_belongs_to_the_program(read: Read) -> None:
     assert read(edit("    return 0", '    """\n---\n    """'), answers=2)[0].program.count("---") == 1
+
+
+def test_an_underlined_title_in_search_is_no_divider(read: Read) -> None:
+    parent = 'def solve(x):\n    """Title\n    =====\n    """\n    return x\n'
+    search = '    """Title\n    =====\n    """\n    return x'
+    (answer,) = read(edit(search, "    return x + 1"), parent)
+    assert answer == Answer("def solve(x):\n    return x + 1\n")
+    (short,) = read(edit("    return x", "    return x + 1").replace("=======", "====="), parent)
+    assert short == Answer(parent.replace("return x", "return x + 1"))

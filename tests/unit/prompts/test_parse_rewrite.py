@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -60,6 +61,9 @@ def reason(answer: Answer) -> str | None:
         f"<think>hm</think>\n{FENCED}\n</think>",
         f"maybe\n```python\nx = 2\n```\nor so.</think>Then:\n{FENCED}",
         f"<think>so\n{FENCED}\n</think>\n",
+        f"Let me see.\n<think>\nmaybe\n```python\nx = 2\n```\n</think>\n{FENCED}",
+        f"<answer>\n{GOOD}</answer>",
+        json.dumps({"reasoning": "I replaced the loop by ```sum(...)``` here.", "code": GOOD}),
         f"<think>so\n{FENCED}\nI split at '</think>' later.",
         f"\ufeff{FENCED}",
         f"```python\n\ufeff{GOOD.replace('    ', chr(160) * 4)}```",
@@ -404,11 +408,13 @@ def test_hostile_sizes_are_failures(read: Read) -> None:
         "    cut = ''.split('</think>')\n",
         "    # reads <tool_call> tags\n",
         "    # Text after </think> is the answer.\n",
+        '    form = """\n<think>\nsteps\n</think>\nanswer\n"""\n',
     ],
 )
 def test_a_program_may_mention_the_marks_of_reasoning_and_calls(read: Read, line: str) -> None:
     program = f"def solve():\n{line}    return 1\n"
-    assert read(f"So:\n```python\n{program}```") == [Answer(program)]
+    for before in ("So:", "<think>hm</think>\nSo:", "<think>\nhm\n</think>\n"):
+        assert read(f"{before}\n```python\n{program}```") == [Answer(program)]
 
 
 def test_a_region_is_found_beside_a_longer_test(problem: MakeProblem, policy: MakePolicy) -> None:
@@ -428,6 +434,7 @@ def test_a_region_is_found_beside_a_longer_test(problem: MakeProblem, policy: Ma
         ('```json\n{"x": 1}\n```\nVerify:\n```python\nimport json\n```', '{"x": 1}'),
         ('Here.\n<answer>\n{"x": 1}', '{"x": 1}'),
         ('I use <answer> tags.\n<answer_1>{"x": 1}</answer_1>', '{"x": 1}'),
+        ("<answer>\n<think>\nsteps\n</think>\nThen x.\n</answer>", "<think>\nsteps\n</think>\nThen x."),
     ],
 )
 def test_the_document_is_found(problem: MakeProblem, policy: MakePolicy, text: str, document: str) -> None:

@@ -23,6 +23,8 @@ def test_equal_components_are_collinear() -> None:
     assert (diagnosis.problems, diagnosis.trade_offs, diagnosis.gain) == (1, 0, pytest.approx(0, abs=1e-9))
     assert (diagnosis.nothing, diagnosis.everything) == (0.2, 0.2)
     assert "collinear" in diagnosis.verdict
+    for same in (np.zeros((3, 2)), np.ones((3, 2))):
+        assert "no estimator can learn" in RewardDiagnosis.of([same]).verdict
 
 
 def test_problems_with_fewer_rewards_are_diagnosed_beside_the_others() -> None:
