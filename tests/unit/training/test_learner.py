@@ -254,6 +254,15 @@ def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) 
             export_checkpoint(policy, learned, folder)
 
 
+def test_an_exported_version_is_asked_as_it_was_trained(tmp_path: Path) -> None:
+    form = {"answers_per_rollout": 3, "prompt_style": PromptStyle.PREFILLED, "codec": None}
+    base = BASE.model_copy(update={**form, "sampling": BASE.sampling.model_copy(update={"max_tokens": 384})})
+    version = learned_policy(TorchLearner(tmp_path / "learned").step(task(base=base, parent=base)))
+    export_checkpoint(version, tmp_path / "learned", tmp_path / "out")
+    asked = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1")
+    assert (asked.sampling.max_tokens, {name: getattr(asked, name) for name in form}) == (384, form)
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_an_adapter_is_exported_as_peft_reads_it(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
