@@ -169,7 +169,7 @@ def replay(
     for granted in grants[1:]:
         settle(store.grant(run_id, granted))
     if grants and events[-1].kind is EventKind.RUN_COMPLETED and store.events(run_id)[-1].kind is EventKind.RUN_PAUSED:
-        store.close(run_id, str(events[-1].data["reason"]))
+        settle(store.close(run_id, str(events[-1].data["reason"])))
     return compare(events, store.events(run_id))
 
 

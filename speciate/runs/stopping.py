@@ -163,10 +163,11 @@ def notice_plateau(progress: RunProgress, context: RunContext) -> None:
         progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
 
 
-def complete_waiting_run(change: RunChange, reason: str) -> None:
+def complete_waiting_run(change: RunChange, context: RunContext, reason: str) -> None:
     """Complete a run that waits for a further grant; leave any other run unchanged."""
     if change.progress.state is RunState.PAUSED and waits_for_grant(change.progress.reason):
-        _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
+        change.progress.state, change.progress.reason = RunState.RUNNING, None
+        complete(change, context, reason)
 
 
 def complete_proposed(change: RunChange, context: RunContext, reason: str) -> None:

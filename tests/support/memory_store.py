@@ -337,7 +337,8 @@ class MemoryWorkStore:
         return self._change(run, lambda change: ledger.grant_budget(change, run.context, granted))
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        return self.move(run_id, lambda change: stopping.complete_waiting_run(change, reason))
+        run = self._run(run_id)
+        return self.move(run_id, lambda change: stopping.complete_waiting_run(change, run.context, reason))
 
     def reconcile(self) -> ReconcileReport:
         commits = []

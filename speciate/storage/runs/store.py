@@ -126,7 +126,7 @@ class PostgresRunStore(ScopedStore):
         return self._move(
             run_id,
             RunState.COMPLETED,
-            lambda change, _: stopping.complete_waiting_run(change, reason),
+            lambda change, context: stopping.complete_waiting_run(change, context, reason),
             only_from=RunState.PAUSED,
         )
 

@@ -217,6 +217,21 @@ def test_the_run_of_a_campaign_that_unlocked_its_problem_is_replayed(fair: Lab) 
     assert replay_run(fair.stores, run.run_id, ToyEvaluator()).identical
 
 
+def test_the_best_program_of_a_noisy_problem_is_evaluated_after_the_end_of_its_campaign(fair: Lab) -> None:
+    problem = fair.stores.catalog.problem("never").definition
+    fair.stores.catalog.add_problem(problem.model_copy(update={"slug": "noisy", "stochastic": True}))
+    made = _declare(fair, problems=["noisy", "easy"])
+    _play(fair)
+    while waiting := fair.stores.runs.work_in_flight():
+        _perform(fair.stores, waiting[0].work_id)
+    run = fair.stores.campaigns.get(UUID(made["id"])).problems[0].run_id
+    assert run is not None
+    record = fair.stores.runs.get(run)
+    assert (record.state.value, record.reason) == ("completed", "campaign first is completed")
+    assert record.best_rewards[0].margin == 0.0
+    assert replay_run(fair.stores, run, ToyEvaluator()).identical
+
+
 def test_a_campaign_whose_own_runs_fill_the_quota_waits_for_no_others(fair: Lab) -> None:
     fair.api.post("/v1/projects/default:quota", {"concurrent_runs": 1})
     _declare(fair, parallel=1)
