@@ -85,7 +85,7 @@ class Engine:
         # runc gives it the mode that the image's folder has.
         owner = f",uid={_NOBODY},gid={_NOBODY}" if self.name == "docker" else ""
         argv += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,mode=1777,{size}{owner}"]  # noqa: S108
-        for folder in writable:
+        for folder in sorted({*writable} - {"/tmp"}):  # noqa: S108
             argv += ["--tmpfs", f"{folder}:rw,exec,nosuid,nodev,size={limits.tmp_bytes}"]
         return [*argv, *self._isolation()]
 

@@ -48,8 +48,8 @@ ModuleName = Annotated[str, StringConstraints(pattern=MODULE_NAME, max_length=12
 """Name of a Python module."""
 
 REQUIREMENT: Final = (
-    r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?( *\[[A-Za-z0-9._, -]+\])?"
-    r"( *(===?|~=|!=|<=?|>=?) *[A-Za-z0-9.*+!_-]+ *,?)*( *;[A-Za-z0-9_.'\"<>=!~ ()]+)?( +--hash=sha256:[0-9a-f]{64})*$"
+    r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?( *\[[A-Za-z0-9._, -]+\])?( *(===?|~=|!=|<=?|>=?) *[A-Za-z0-9.*+!_-]+"
+    r"( *,)?)*( *;[A-Za-z0-9_.'\"<>=!~ ()]+)?( +--hash=sha256:[0-9a-f]{64})* *$"
 )
 
 Requirement = Annotated[str, StringConstraints(pattern=REQUIREMENT, max_length=20_000)]

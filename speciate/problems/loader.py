@@ -29,7 +29,7 @@ _SET_NAME: Final = "set.toml"
 _BUNDLED: Final = Path(__file__).parent / "bundled"
 _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
-_MANY_DIGITS: Final = re.compile(r"\d[\d_]{4300}")
+_MANY_DIGITS: Final = re.compile(r"(?<![\d_])\d[\d_]{4300}")
 _INDEX: Final = re.compile(r"\d{1,9}")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 

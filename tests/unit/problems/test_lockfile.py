@@ -64,6 +64,7 @@ def test_a_lock_file_gives_versions_markers_and_hashes(tmp_path: Path, name: str
         ),
         ("requirements.txt", "--index-url https://x.example\n", "expected packages with versions"),
         ("requirements.txt", "a @ file:///etc\n", "expected packages with versions"),
+        ("requirements.txt", "a" + "==1 " * 40 + "@", "expected packages with versions"),  # in days, if read carelessly
         ("pylock.toml", "[[packages", "is not valid TOML"),
         ("pylock.toml", "packages = 3\n", "no list of packages"),
         ("pylock.toml", '[[packages]]\nname = "a"\nvcs = { url = "git+https://x" }\n', "locks 'a' without a version"),
