@@ -123,8 +123,7 @@ class SandboxEvaluator:
             )
             batch = self._prepared(batch)
             with self._sandbox.folders.opened(problem.data_files, once=problem.carry is not None) as folder:
-                site = None if environment is None else environment.site
-                batch = replace(batch, folder=folder, site=site)
+                batch = replace(batch, folder=folder, site=None if environment is None else environment.site)
                 try:
                     results = _repeat_lost(batch, EVALUATE_BY_KIND[problem.kind](batch))
                 except EvaluatorUnavailableError:

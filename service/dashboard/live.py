@@ -66,5 +66,4 @@ class LiveViews(StreamHub):
 
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
         self.require_capacity()
-        channel = self.channel(key, lambda: _LiveChannel(run_id, render, self))
-        return self.open(channel, seen)
+        return self.open(self.channel(key, lambda: _LiveChannel(run_id, render, self)), seen)

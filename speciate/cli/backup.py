@@ -3,6 +3,7 @@
 Redis is not part of a backup: its contents are rebuilt from PostgreSQL.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,13 +34,13 @@ def backup_command(
     encrypted; only this user may read it. Connects to the configured database or that of the running service, or
     starts the database of the data directory for the duration of the command.
     """
-    if file.is_dir():
+    if os.path.isdir(file):  # noqa: PTH112 - False in a folder of another user
         raise InvalidInputError(f"{file} is a directory.", remedy="Name a file in it.")
-    if file.exists() and not force:
+    if os.path.exists(file) and not force:  # noqa: PTH110
         raise ConflictError(f"{file} already exists.", remedy="Choose another file, or pass --force.")
     with available_servers(data_dir) as settings, output.console(stderr=True).status("Backing up …"):
         assert settings.database_url is not None  # noqa: S101 - for the type checker
-        url = settings.database_url.get_secret_value()
+        url = (settings.database_direct_url or settings.database_url).get_secret_value()
         write_archive(url, file)
         revision = revision_of(url)
     if settings.checkpoints.is_dir():
@@ -69,13 +70,13 @@ def restore_command(
     revision_in(file)  # validate the file before starting a server and creating a database
     with available_servers(data_dir) as settings:
         assert settings.database_url is not None  # noqa: S101 - for the type checker
-        url = settings.database_url.get_secret_value()
+        url = (settings.database_direct_url or settings.database_url).get_secret_value()
         revision = check_restorable(url, file, force=force)
         with output.console(stderr=True).status("Restoring …"):
             read_archive(url, file)
         stores = open_stores(settings)
         try:
-            upgrade(stores.engine)
+            upgrade(stores.direct)
             unfinished = len(stores.runs.unfinished())
         finally:
             stores.close()

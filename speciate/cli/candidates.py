@@ -52,8 +52,7 @@ def list_(
     """List the candidates of a run, newest first."""
     filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
     filters |= {"target": target, "rule": rule}
-    run = client().runs.get(run_id)
-    candidates = first_records(run.candidates(**filters, elite=elite, sort=sort), limit)
+    candidates = first_records(client().runs.get(run_id).candidates(**filters, elite=elite, sort=sort), limit)
     output.print_records(
         candidates,
         (">number", ">island", "role", "parents", "rewards", "meets"),

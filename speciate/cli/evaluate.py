@@ -100,8 +100,7 @@ def evaluate(
         signal.signal(number, lambda *_: worker.stop())
     what = f"candidates of {problem}" if problem else "candidates"
     output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
-    done = worker.run_until(most=most, idle_s=idle)
-    output.print_note(f"{done} candidates leased.")
+    output.print_note(f"{worker.run_until(most=most, idle_s=idle)} candidates leased.")
 
 
 def _waiting_note(service: Client, problem: str | None, run: str | None, offered: Sequence[str]) -> Callable[[], None]:

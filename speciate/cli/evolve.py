@@ -153,6 +153,7 @@ def evolve_command(
         sampling={"max_tokens": max_tokens},
         policies=parse_policies(policy, "--policy") if policy else None,
         spec={**options, "budget": limits},
+        check_place=lambda: None if out is None else require_free(out, None),
         anew=new,
         announce=announce,
         invocation=output.invocation.get(),

@@ -111,8 +111,8 @@ class LocalService(AbstractContextManager["LocalService"]):
         self._start_processes()
         from speciate.storage.migrate import ensure_newest_schema
 
-        data_dir = self.settings.data_dir if self._embedded_database else None
-        ensure_newest_schema(_secret(self.settings.database_url), data_dir=data_dir)
+        s, data_dir = self.settings, self.settings.data_dir if self._embedded_database else None
+        ensure_newest_schema(_secret(s.database_direct_url or s.database_url), data_dir=data_dir)
         yield "Waiting for the API …"
         self._wait_for_response("the API is", "api", f"{self.url}/readyz")
         yield "Waiting for workers and policies …"

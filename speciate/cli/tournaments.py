@@ -287,8 +287,7 @@ def extend(
 ) -> None:
     """Add problems or seeds for all entrants. The report shows them as an amendment."""
     problems = lifecycle.problem_names(problem, problem_set)
-    extended = client().tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
-    VIEW.print_state(extended)
+    VIEW.print_state(client().tournaments.extend(name, reason=reason, problems=problems, seeds=seed or []))
 
 
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:

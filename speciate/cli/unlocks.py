@@ -78,8 +78,7 @@ def unlocks_command(
         return
     rows = first_records(unlocks, limit)
     what, hint = ("reached targets", "speciate run --help") if every_target else ("unlocks", "see --every-target")
-    empty = output.empty_message(what, hint, run=run, **filters)
-    output.print_records(rows, _COLUMNS, _row, empty=empty)
+    output.print_records(rows, _COLUMNS, _row, empty=output.empty_message(what, hint, run=run, **filters))
 
 
 def _row(unlock: UnlockRecord) -> tuple[object, ...]:

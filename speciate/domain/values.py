@@ -64,8 +64,7 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def slug_of(text: str, otherwise: str) -> str:
-    words = re.findall("[a-z0-9]+", text.lower())
-    return "-".join(words)[:MAX_SLUG].rstrip("-") or otherwise
+    return "-".join(re.findall("[a-z0-9]+", text.lower()))[:MAX_SLUG].rstrip("-") or otherwise
 
 
 def identifier_of(text: str) -> str:
@@ -138,8 +137,7 @@ def _omit_defaults(value: object, dumped: Any) -> Any:
 
 
 def _is_default(value: Value, name: str) -> bool:
-    default = type(value).model_fields[name].get_default(call_default_factory=True)
-    return bool(getattr(value, name) == default)
+    return bool(getattr(value, name) == type(value).model_fields[name].get_default(call_default_factory=True))
 
 
 def text_digest(text: str) -> str:

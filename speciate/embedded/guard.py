@@ -164,8 +164,7 @@ def _tie_to_guard(guard: int, death_signal: int) -> None:
 
 
 def _read_environment(file: int) -> dict[str, str]:
-    size = os.fstat(file).st_size
-    return dict(json.loads(os.pread(file, size, 0)))
+    return dict(json.loads(os.pread(file, os.fstat(file).st_size, 0)))
 
 
 def _preload(preload: dict[str, Any]) -> bool:

@@ -85,8 +85,7 @@ class Postgres:
         )
 
     def ready(self, pid: int) -> bool:
-        lines = _postmaster_file(self.cluster)
-        return is_ready(self.cluster, self.socket_dir) and lines[:1] == [str(pid)]
+        return is_ready(self.cluster, self.socket_dir) and _postmaster_file(self.cluster)[:1] == [str(pid)]
 
     def _create(self, password: str) -> None:
         draft = self.cluster.with_name(self.cluster.name + ".new")

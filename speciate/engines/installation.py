@@ -90,7 +90,7 @@ def from_command(text: str, version: str = "", readable: tuple[Path, ...] = ()) 
         raise InvalidInputError(
             f"{text!r} does not begin with a command.", remedy='Write it such as "python my_engine.py".'
         )
-    paths = [Path(word).absolute() if Path(word).exists() else None for word in words[1:]]
+    paths = [Path(word).absolute() if len(word) < 256 and Path(word).exists() else None for word in words[1:]]
     arguments = [str(path or word) for path, word in zip(paths, words[1:], strict=True)]
     named = [*filter(None, paths), *(path.absolute() for path in readable)]
     # An absolute path that is not resolved: a virtual environment is found by the link to its Python.

@@ -24,6 +24,8 @@ _EVALUATORS: Final = "Pass evaluator=, a function, or a file with evaluate(progr
 _INSTEAD: Final = {
     **dict.fromkeys(("wall_s", "memory_mb", "limit"), "Set limits in config=, a config.yaml, or in a problem.toml."),
     **dict.fromkeys(("out", "no_out"), "result.save(DIRECTORY) writes the best program."),
+    "budget": "Limits are evaluations=, tokens=, seconds= and dollars=.",
+    **dict.fromkeys(("engine", "engine_options", "learning"), "`speciate run` and the client start such runs."),
     "policy": "Name models with model=, and agents with agent=.",
     "target": "The argument is targets=.",
 }
@@ -64,8 +66,8 @@ def evolve(
     up`` on the data directory, the service executes it.
 
     Args:
-        program: The seed program: a file, or its text. Without an evaluator a directory, or the name of a bundled
-            problem.
+        program: The seed program: a file, or its text if the evaluator is a function. Without an evaluator a directory,
+            or the name of a bundled problem.
         evaluator: A file with ``evaluate(program_path)``, which runs in the sandbox, or a function of this process:
             ``score(program_path)``, or ``score(candidate)`` if its parameter is named ``candidate``. It returns a
             number or a dict of numbers by name.
@@ -103,8 +105,9 @@ def evolve(
     """
     _check_names(spec)
     _check_types(program=program, evaluator=evaluator)
-    if evaluator is None and isinstance(program, str) and "\n" in program:
-        raise InvalidInputError("the evaluator is missing: a text is a program only.", remedy=_EVALUATORS)
+    if not callable(evaluator) and isinstance(program, str) and "\n" in program:
+        what = "the evaluator is missing" if evaluator is None else "the program of an evaluator's file is a file, too"
+        raise InvalidInputError(f"{what}: a text is a program only beside a function.", remedy=_EVALUATORS)
     budget = {"evaluations": evaluations, "tokens": tokens, "seconds": seconds, "dollars": dollars}
     goals = {"maximize": maximize, "minimize": minimize, "targets": targets}
     problem = {**{each: _listed(names, each) for each, names in goals.items()}, "name": name}
@@ -182,7 +185,7 @@ def _follow(evolution: Evolution, show: Show, check: Callable[[], None]) -> None
 
 
 def _check_names(spec: Mapping[str, object]) -> None:
-    known = {*inspect.signature(evolve).parameters, *RunSpec.model_fields}
+    known = {*inspect.signature(evolve).parameters, *RunSpec.model_fields} - {*_INSTEAD}
     for name in spec:
         if name not in known:
             remedy = _INSTEAD.get(name) or did_you_mean(name, known) or "help(speciate.evolve) lists the arguments."

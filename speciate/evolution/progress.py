@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Show = Callable[[RunRecord], None]
 
-
 _PLAIN_S: Final = 30.0
 
 

@@ -54,6 +54,8 @@ class Task:
     """Receives the wall limit in seconds before an evaluator scores the seed program."""
     confirm: Callable[[RunEstimate], None] | None = None
     """Receives an estimate before a new run starts, which then keeps it; raises if none is to start."""
+    check_place: Callable[[], object] = lambda: None
+    """Called before a new run starts; raises if there is no place for its answer."""
     anew: bool = False
     """Start a new run even if one with the same inputs is paused."""
     invocation: str = "speciate"
@@ -201,6 +203,7 @@ def _started(client: Client, problem: Converted, task: Task, spec: RunSpec, ids:
     version = _version_of(client, problem)
     if (begun := _begun(client, task, str(version.id), spec, ids)) is not None:  # while the seed program was scored
         return begun
+    task.check_place()
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields}
     policy = ids if len(ids) > 1 else next(iter(ids))
     if task.confirm is not None:

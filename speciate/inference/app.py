@@ -104,8 +104,7 @@ class Routes:
         self._started = int(time.time())
 
     async def health(self) -> Response:
-        alive = self.scheduler.alive
-        return Response(status_code=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
+        return Response(status_code=HTTPStatus.OK if self.scheduler.alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def models(self) -> dict[str, Any]:
         cards = await asyncio.to_thread(self._served.cards)

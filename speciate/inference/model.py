@@ -98,8 +98,7 @@ class Model:
                 seen[:, begin:end] = few.transpose(0, 3, 1, 2, 4).reshape(rows, end - begin, -1)
             x += seen.reshape(rows * wide, -1) @ layer.o
             self._feed_forward(x, layer)
-        last = x.reshape(rows, wide, -1)[:, length - 1]
-        return self._logits(last), cache
+        return self._logits(x.reshape(rows, wide, -1)[:, length - 1]), cache
 
     def decode(self, tokens: Ints, positions: Ints, cache: Array) -> Array:
         """Process one more token of each sequence, (R,), and return the logits of the next token (R, V).

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from pydantic import SecretStr
 from speciate.domain.errors import UnavailableError
 from speciate.egress.network import LOOPBACK, PRIVATE
 from speciate.embedded.errors import DataDirectoryBusyError
+from speciate.embedded.lock import shared_runtime_dir
 from speciate.embedded.placement import make_data_dir, make_runtime_dir
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.embedded.shared import SharedPostgres
@@ -82,20 +84,25 @@ def local_client(
     try:
         engine = _Engine(settings, sandbox, dashboard=dashboard, warm=warm)
     except DataDirectoryBusyError as error:
-        with Client(_wait_for_service(settings, error), project=project) as client:
+        url = _wait_for_service(settings, error)
+        again = partial(local_client, settings, project=project, sandbox=sandbox, dashboard=dashboard, warm=warm)
+        with Client(url, project=project) if url else again() as client:
             yield client
         return
     with engine, Client(engine.url, project=project, socket=engine.socket) as client:
         yield client
 
 
-def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str:
-    """Return the address of the service that is about to run on the data directory."""
+def _wait_for_service(settings: Settings, error: DataDirectoryBusyError) -> str | None:
+    """Return the address of the service that is about to run on the data directory; None once that is free."""
     deadline = time.monotonic() + _SERVICE_START_S
     while (url := service_url(settings)) is None:
         if time.monotonic() > deadline:
             raise error
         time.sleep(0.1)
+        with suppress(DataDirectoryBusyError):
+            shared_runtime_dir(settings.data_dir)
+            return None
     return url
 
 
@@ -135,7 +142,8 @@ class _Engine:
             from speciate.storage.migrate import ensure_newest_schema
 
             url = database.result()
-        ensure_newest_schema(url, data_dir=settings.data_dir if settings.database_url is None else None)
+        direct = settings.database_direct_url.get_secret_value() if settings.database_direct_url else url
+        ensure_newest_schema(direct, data_dir=settings.data_dir if settings.database_url is None else None)
         sockets, folder = self._open_sockets(dashboard=dashboard)
         settings = settings.model_copy(
             update={

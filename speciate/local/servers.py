@@ -25,7 +25,7 @@ def announce_servers(settings: Settings, url: str, *, embedded: bool) -> None:
     if settings.database_url is None or settings.redis_url is None:
         return
     addresses = {
-        "database_url": settings.database_url.get_secret_value(),
+        "database_url": (settings.database_direct_url or settings.database_url).get_secret_value(),
         "redis_url": settings.redis_url.get_secret_value(),
         "url": url,
         "embedded": embedded,

@@ -1,7 +1,7 @@
 """Configure Celery over Redis: the application of all processes, and its transport."""
 
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import redis
 from celery import Celery
@@ -19,8 +19,8 @@ def broker_url(redis_url: str) -> str:
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url
-    secret = f":{quote(unquote(parts.password), safe='')}@" if parts.password else ""
-    return f"redis+socket://{secret}{parts.path}?virtual_host=0"
+    secret = f"{parts.username or ''}:{quote(unquote(parts.password), safe='')}@" if parts.password else ""
+    return f"redis+socket://{secret}{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
 
 
 def make_celery(redis_url: str) -> Celery:

@@ -4,7 +4,6 @@ The server's address is a setting and not part of the registration, so that a po
 service runs.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,7 +15,7 @@ from speciate.policies.kind import MODEL, STANDALONE, ClientContext, PolicyKind
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.settings import SERVE_TOKEN_VARIABLE, secret_of
+from speciate.settings import SERVE_TOKEN_VARIABLE, load_settings, secret_of
 
 _EVERYWHERE: Final = AllowedNetworks(("0.0.0.0/0", "::/0"))
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
@@ -31,7 +30,7 @@ class InferenceServerPolicy(OpenAICompatible):
                 f"policy {policy.slug!r} of kind 'embedded' needs a model and no base_url.",
                 remedy="Use kind 'openai_compatible' for another endpoint.",
             )
-        self._registered, self._address = policy, os.environ.get(ADDRESS_VARIABLE)
+        self._registered, self._address = policy, load_settings().policy_url
         update = {"base_url": self._address or "http://unknown.invalid/v1"}
         # A server that listens to other machines requires a token.
         if secret_of(SERVE_TOKEN_VARIABLE) is not None:

@@ -15,13 +15,13 @@ from typing import Final
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import MARK
-from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks, nesting_block, unfenced
+from speciate.prompts.fences import SEPARATOR, filled_blocks, nesting_block, unfenced
 from speciate.prompts.python_source import is_program, repaired, statements
 from speciate.prompts.text import fenced
 
 ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 MOST_DEPTH: Final = 4
-_LABELS: Final = PYTHON_LABELS | {"json", "jsonc", "json5", "text", "txt"}
+_SHELL: Final = frozenset({"bash", "console", "sh", "shell"})
 _OPENING: Final = re.compile(r"\{\s*+\"")
 _BETWEEN: Final = re.compile(r"[\s,]*+")
 _MOST_TRIES: Final = 4
@@ -80,7 +80,7 @@ def texts_in(value: object, depth: int = MOST_DEPTH) -> Iterator[str]:
 def _envelope(text: str) -> dict[str, object] | list[object] | None:
     """Return the JSON that makes up an answer: all of it, or its only kind of block."""
     value = _parsed(text)
-    if value is None and (blocks := [block for block in filled_blocks(text) if block.info in _LABELS]):
+    if value is None and (blocks := [block for block in filled_blocks(text) if block.info not in _SHELL]):
         values = [_parsed(block.text) for block in blocks]
         value = None if None in values else values[-1]
     return value

@@ -84,7 +84,8 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     for frame in reversed(own):
         if blocks and (place := place_in(blocks, int(frame[2]))):
             return Cause(message, place, frame[3].strip())
-    where = "a line of the fixed text" if blocks else f"line {int(own[-1][2])}"
+    file = f" of {own[-1][1].rpartition('/')[2]}" * problem.many_files
+    where = "a line of the fixed text" if blocks else f"line {int(own[-1][2])}{file}"
     seed = problem.seed_program
     if (lacking := _UNDEFINED.match(message)) and lacking[1] in defined_names(
         "".join(contents_of(seed, blocks_or_none(seed)))

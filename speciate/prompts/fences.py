@@ -64,8 +64,7 @@ def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
 
 
 def sections(text: str) -> list[str]:
-    parts = re.split(rf"(?m)^[ \t]*{SEPARATOR}[ \t]*$", text)
-    return [part for part in parts if part.strip()]
+    return [part for part in re.split(rf"(?m)^[ \t]*{SEPARATOR}[ \t]*$", text) if part.strip()]
 
 
 def unfenced(text: str) -> str:

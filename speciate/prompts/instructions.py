@@ -49,6 +49,8 @@ def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
         what = f"complete program, in {named.name}," if named else f"complete {noun}"
     inside = f"{'# ' * problem.is_python}the whole {'block' if blocks else noun}"
     filled = fill(default_template(form), {"what": what, "fence": label_of(problem), "inside": inside})
+    if problem.many_files and blocks:  # no other file may be added
+        filled = filled.replace(" or add", "").replace("\nAn edit with an empty SEARCH adds a new file.", "")
     longer = ", longer than any fence inside it" * (noun == "text")
     return filled.replace(" code fence:", f" code fence{longer}:")
 

@@ -25,8 +25,7 @@ def file_sets(
     """Return the files of each answer as one text; one without a heading that defines ``main``'s names is ``main``."""
     blocks = filled_blocks(_headings_inside(text, files_or_none(base)))
     if not blocks:
-        parts = sections(text) if count > 1 else [text]
-        return [part for part in parts if _has_heading(part)]
+        return [part for part in (sections(text) if count > 1 else [text]) if _has_heading(part)]
     if count == 1:
         return [_joined([block.text for block in blocks], base, main, choose)]
     groups = by_section(blocks)

@@ -10,6 +10,7 @@ from typing import Final
 from speciate.domain.candidate import Failure, Individual
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.language import Exchange, Language
+from speciate.domain.limits import Limits
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
@@ -250,9 +251,10 @@ def _setting(problem: Problem) -> str:
 
 
 def _limits_text(problem: Problem) -> str:
-    if noun_of(problem) == "text":  # it is read, and nothing in it runs
-        return f"A text has up to {MAX_PROGRAM_BYTES >> 10} KiB."
-    limits = problem.limits
+    limits, noun = problem.limits, noun_of(problem)
+    elsewhere = problem.attested and not problem.stages and limits == Limits()  # which bind nobody
+    if noun == "text" or elsewhere:  # a text is read, and nothing in it runs
+        return f"A {noun} has up to {MAX_PROGRAM_BYTES >> 10} KiB."
     cpu_s = min(limits.cpu_s, limits.cores * limits.wall_s)
     clock = " (`time.process_time()`)" if problem.is_python else " for each call"
     cores = "one core" if limits.cores == 1 else f"{limits.cores} cores"

@@ -115,11 +115,14 @@ def _digests(proposal: Proposal, shape: str | None) -> list[str]:
 def _near_duplicates(
     context: RunContext, work: WorkStore, new: Mapping[int, Proposal], first: int
 ) -> dict[str, NearDuplicate]:
-    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch, except seeds."""
+    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch.
+
+    Seeds do not count, nor polished programs, which are like their parents.
+    """
     neighbours = Neighbours(context, work, {proposal.island for proposal in new.values()}, first)
-    rejected = {}
+    rejected, exempt = {}, (PolicyRole.SEED, PolicyRole.REPEAT, PolicyRole.POLISH)
     for number, proposal in new.items():
-        if proposal.role not in (PolicyRole.SEED, PolicyRole.REPEAT) and (near := neighbours.nearest(proposal.program)):
+        if proposal.role not in exempt and (near := neighbours.nearest(proposal.program)):
             rejected[proposal.program_hash] = near
         else:
             neighbours.add(number, proposal.program)

@@ -21,7 +21,7 @@ from speciate.prompts.fences import filled_blocks, unfenced
 from speciate.prompts.parse import Answer, parse_completion, read_program
 from speciate.prompts.python_source import is_program
 from speciate.prompts.rejection import Reason
-from speciate.prompts.render import secret_objectives, violations_text
+from speciate.prompts.render import noun_of, secret_objectives, violations_text
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
 from speciate.runs.checks import check_advice_shown
@@ -105,7 +105,7 @@ def plan_asks(
 def _selection(context: RunContext, work: WorkStore, parents: Sequence[int]) -> Selection:
     members = work.members(context.run_id, parents)
     if missing := [number for number in parents if number not in members]:
-        raise InvalidInputError(f"run {context.run_id} has no candidate {missing[0]} to change.")
+        raise InvalidInputError(f"run {context.run_id} has no evaluated candidate {missing[0]} to change.")
     return Selection(PolicyRole.MUTATE, members[parents[0]].island, tuple(parents))
 
 
@@ -127,11 +127,11 @@ def _repair(context: RunContext, work: WorkStore, number: int) -> Selection | No
 
 def check_hint(context: RunContext) -> None:
     """Reject a hint to a run without a policy that reads prompts, or whose problem's template omits the advice."""
-    readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
+    readers = [share.policy for share in context.policies(PolicyRole.MUTATE) if context.spec.engine is None]
     if not any(policy.is_external or policy.can_advise for policy in readers):
-        names = ", ".join(policy.slug for policy in readers)
+        names = ", ".join(policy.slug for policy in readers) or f"engine {context.spec.engine}"
         raise InvalidInputError(
-            f"run {context.run_id} takes no hints: {names} reads no prompts.",
+            f"run {context.run_id} takes no hints: {names} reads no prompts of the service.",
             remedy="Use a policy that answers prompts in words, or propose programs instead.",
         )
     check_advice_shown(context.problem, "hint")
@@ -151,8 +151,9 @@ def _answer_in(program: str, problem: Problem) -> str | None:
     """Return a text sent as a program if it is an answer with fences or edits around one, else None."""
     if problem.kind is ProblemKind.DATA or (problem.is_python and is_program(program)):
         return None
-    # A file of several may hold fences, as a README does.
-    fenced = unfenced(program) != program if problem.many_files else bool(filled_blocks(program))
+    # A text may hold fences, as a README does.
+    inner = not problem.many_files and noun_of(problem) != "text" and "```" in program
+    fenced = unfenced(program) != program or (inner and bool(filled_blocks(program)))
     return program if fenced or read_edits(program, several=False) else None
 
 
@@ -382,6 +383,8 @@ def next_step(
     status = f"The problem is unlocked; not met yet: {unconfirmed}." if unconfirmed else "All targets are confirmed."
     steps = (
         (state.ended, f"The run has ended ({reason or state.value}): report its best candidate."),
+        (state is RunState.PAUSED, f"The run is paused ({reason or 'by request'}): it goes on when it is resumed."),
+        (evaluations_left == 0 and not result.waited_for(), "Wait for its result."),
         (result.state is ProposalState.PENDING, "Wait for its result, or ask for another prompt meanwhile."),
         (evaluations_left == 0, "No evaluation is left: report the best candidate."),
         (result.duplicate_of is not None, f"It repeats candidate {result.duplicate_of}: change the idea."),

@@ -374,14 +374,12 @@ def record_final(change: RunChange, context: RunContext, final: FinalValue, elit
 def record_step(change: RunChange, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID) -> None:
     """Record a training step; the lanes that waited for it continue, and the next batch uses its version."""
     change.progress.live -= 1
-    lanes = finish_step(change, context, lease, step, policy_id)
-    continue_lanes(change, context, *lanes)
+    continue_lanes(change, context, *finish_step(change, context, lease, step, policy_id))
 
 
 def end_learning(change: RunChange, context: RunContext, lease: Lease, reason: str) -> None:
     change.progress.live -= 1
-    lanes = stop_learning(change, lease, reason)
-    continue_lanes(change, context, *lanes)
+    continue_lanes(change, context, *stop_learning(change, lease, reason))
 
 
 def poison_learn(change: RunChange, context: RunContext, lease: Lease) -> None:

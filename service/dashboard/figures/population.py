@@ -75,8 +75,7 @@ class Population:
     def front(self) -> NDArray[np.int64]:
         """Rows of the non-dominated candidates without duplicates, ordered by the first objective."""
         rows = self.columns.front(self.problem.space, self.known_front, self.known)
-        first = self.problem.space.normalise(self.columns.rewards[rows])[:, 0]
-        return rows[np.argsort(-first, kind="stable")]
+        return rows[np.argsort(-self.problem.space.normalise(self.columns.rewards[rows])[:, 0], kind="stable")]
 
     @cached_property
     def ranked_front(self) -> list[int]:

@@ -196,8 +196,7 @@ def shown_objectives(problem: Problem, names: tuple[str, ...] = (), sort: str = 
     """
     if names:
         return [objective for objective in problem.objectives if objective.name in {*names, sort}]
-    ranked = sorted(by_importance(problem), key=lambda objective: objective.name != sort)
-    return ranked[:_COLUMNS]
+    return sorted(by_importance(problem), key=lambda objective: objective.name != sort)[:_COLUMNS]
 
 
 def _policies(run: RunRecord, selected: str) -> list[str]:

@@ -79,7 +79,7 @@ def environment() -> Finding:
 def data_dir(settings: Settings) -> Finding:
     """Check that the data directory is writable and has free space."""
     path = settings.data_dir
-    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    existing = next(parent for parent in (path, *path.absolute().parents) if os.path.exists(parent))  # noqa: PTH110 - False in a folder of another user
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("data", Status.BAD, f"{path} is not writable", "Set SPECIATE_DATA_DIR to another directory.")
     free = shutil.disk_usage(existing).free

@@ -239,12 +239,13 @@ class _Tools:
             receipts = await handle.propose_all(sent)
             numbers = [receipt.number for receipt in receipts if receipt.number]
             waits = (handle.proposal(number, wait_s=wait_s, settled=False) for number in numbers)
-            records = {record.number: record for record in await asyncio.gather(*waits)}
+            found = await asyncio.gather(*waits, return_exceptions=True)
+        records = {record.number: record for record in found if isinstance(record, ProposalRecord)}
         results = []
         for receipt in receipts:
             known = {"index"} if receipt.number is None else {"index", "reason"}  # the record has the reason, too
             outcome = receipt.model_dump(mode="json", exclude=known, exclude_defaults=True)
-            results.append(outcome | (_result(records[receipt.number]) if receipt.number else {}))
+            results.append(outcome | (_result(records[receipt.number]) if receipt.number in records else {}))
         return {"results": results}
 
     async def result(self, run: Run, number: Annotated[int, Field(ge=1)], wait_s: Wait = 120.0) -> Json:

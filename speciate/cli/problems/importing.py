@@ -152,8 +152,7 @@ def import_command(
         rewards: dict[str, Any] = {"maximize": maximize or (), "minimize": minimize or (), "targets": target or ()}
         converted = convert(draft, evaluate_seed, **rewards, anyway=anyway)
         folder = Path(into or f"{draft.slug}-problem")
-        files = write(converted.files, folder, remedy="Name a new directory with --into.")
-        print_converted(converted, files)
+        print_converted(converted, write(converted.files, folder, remedy="Name a new directory with --into."))
         return
     options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
     if any((*options, include)):

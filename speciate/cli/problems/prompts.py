@@ -35,8 +35,7 @@ def seed_of(problem: Problem) -> Individual:
     if evaluation is None:
         if problem.seed_program:
             output.print_note("The rewards of the seed program are not measured: the worst values stand for them.")
-        worst = tuple(o.worst for o in problem.objectives)
-        return Individual(1, problem.seed_program, worst)
+        return Individual(1, problem.seed_program, tuple(o.worst for o in problem.objectives))
     return Individual(
         1,
         problem.seed_program,

@@ -167,8 +167,7 @@ def watch(run_id: RunId, out: OutDirectory = None, no_out: NoOut = False, log: L
     check_out_options(out, no_out=no_out)
     tracker = load_tracker(log)
     service = client()
-    run = service.runs.get(run_id)
-    raise typer.Exit(watch_run(service, run, out, write=not no_out, tracker=tracker))
+    raise typer.Exit(watch_run(service, service.runs.get(run_id), out, write=not no_out, tracker=tracker))
 
 
 @command(app, "pause", "speciate runs pause RUN --reason 'the endpoint moves'")
@@ -218,8 +217,7 @@ def label(
     """Change the name, tags or note of a run, even after it has ended."""
     if name is None and note is None and not tag and not untag:
         raise InvalidInputError("no change is given.", remedy="Set --name, --tag, --untag or --note.")
-    run = client().runs.get(run_id)
-    record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
+    record = client().runs.get(run_id).label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
     output.exit_with_json(record)
     output.print_fields(("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note))
 

@@ -12,7 +12,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import RunId, client
 from speciate.cli.errors import ExitCode
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, SpeciateError
 
 if TYPE_CHECKING:
     from speciate.schema.proposals import ProposalReceipt, ProposalRecord
@@ -85,7 +85,7 @@ def propose(
     for i, receipt in enumerate(receipts):
         try:
             record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SpeciateError):
             left = ", ".join(str(each.number) for each in receipts[i:] if each.number is not None)
             output.print_note(
                 f"The run keeps candidate {left}, and evaluates it within its budget."

@@ -91,8 +91,7 @@ def _measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any]
 def _measure_skydiscover(program_path: str, evaluator: str) -> tuple[dict[str, Any], dict[str, Any]]:
     folder, name = os.path.split(os.path.abspath(evaluator))  # noqa: PTH100
     os.chdir(folder)
-    module = _load(name)
-    metrics, artifacts = _ask(getattr(module, "evaluate", partial(_printed, name)), program_path)
+    metrics, artifacts = _ask(getattr(_load(name), "evaluate", partial(_printed, name)), program_path)
     if isinstance(metrics.get("metrics"), dict):
         artifacts = dict(metrics.get("artifacts") or {})
         metrics = {"combined_score": metrics.get("combined_score", 0.0), **metrics["metrics"]}

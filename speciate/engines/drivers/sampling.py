@@ -33,7 +33,7 @@ def sample(history):
     """Evaluate programs until the budget is spent."""
     unusable = 0
     while unusable < _MOST_UNUSABLE:
-        blocks = _BLOCK.findall(complete(prompt(history)))
+        blocks = list(filter(str.strip, _BLOCK.findall(complete(prompt(history)))))
         unusable = 0 if blocks else unusable + 1
         if blocks:
             keep(history, blocks[-1])

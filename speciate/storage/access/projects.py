@@ -52,8 +52,7 @@ class ProjectStore(Store):
             query = query.where(projects.c.id == only)
         if cursor is not None:
             query = query.where(projects.c.id > cursors.decode_id(cursor))
-        rows = self._rows(query)
-        return cursors.page(rows, limit, _record, cursors.by_id)
+        return cursors.page(self._rows(query), limit, _record, cursors.by_id)
 
     @with_retries
     def limit(self, name: str, quota: Quota) -> ProjectRecord:

@@ -103,8 +103,7 @@ class TokenStore(Store):
         query = _SELECT.where(tokens.c.project_id == project_id).order_by(tokens.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(tokens.c.id < cursors.decode_id(cursor))
-        rows = self._rows(query)
-        return cursors.page(rows, limit, _record, cursors.by_id)
+        return cursors.page(self._rows(query), limit, _record, cursors.by_id)
 
     @with_retries
     def revoke(self, project_id: UUID, token_id: UUID) -> TokenRecord:

@@ -33,8 +33,7 @@ class Overview(ScopedStore):
 
     def runs_by_state(self) -> dict[RunState, int]:
         """Return the number of runs by state, without archived ones, as the list of runs."""
-        rows = self._rows(SQL.runs_by_state, {"project": self.project})
-        return {RunState(row.state): row.n for row in rows}
+        return {RunState(row.state): row.n for row in self._rows(SQL.runs_by_state, {"project": self.project})}
 
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
         binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}

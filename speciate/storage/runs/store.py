@@ -190,8 +190,7 @@ class PostgresRunStore(ScopedStore):
         """Return runs by filter (see ``RunFilter``) and order, newest first by default."""
         listing = run_listing(order, cursor, reverse=reverse)
         runs = RunFilter(self.project, problem_id, policy_id, state, tags, name, group, visibility=visibility)
-        rows = self._rows(*listing.query(runs, limit + 1))
-        return cursors.page(rows, limit, run_record, listing.cursor)
+        return cursors.page(self._rows(*listing.query(runs, limit + 1)), limit, run_record, listing.cursor)
 
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
         rows = self._rows(WORK_IN_FLIGHT, {"limit": limit, "project": self.project})

@@ -88,8 +88,7 @@ class WebhookStore(DeliveryQueue):
         query = cursors.newest_first(table, limit, cursor).where(table.c.webhook_id == webhook_id)
         if state is not None:
             query = query.where(table.c.state == state.value)
-        rows = self._rows(query)
-        return cursors.page(rows, limit, _delivery, cursors.by_id)
+        return cursors.page(self._rows(query), limit, _delivery, cursors.by_id)
 
     @with_retries
     def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:

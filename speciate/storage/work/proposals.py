@@ -270,8 +270,7 @@ class Proposals(ScopedStore):
                 standing=standing,
             )
         of_run = (RunState(row.state), row.reason, row.evaluations_left, context.problem, row.reached)
-        step = next_step(record, *of_run, flaw)
-        return record.model_copy(update={"next": step})
+        return record.model_copy(update={"next": next_step(record, *of_run, flaw)})
 
     def unsettled(self, run_id: UUID, limit: int = 100) -> tuple[ProposalRecord, ...]:
         """Return the proposals of a run that wait for an evaluation, or whose targets are being confirmed."""

@@ -11,15 +11,20 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
+import sqlalchemy as sa
 from mcp import Client as McpClient
 
 from service.api.proposals import proposer
 from speciate.cli.mcp.tools import build_server
 from speciate.domain.access import Scope
 from speciate.domain.candidate import Evaluation
+from speciate.domain.language import Language
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy
-from speciate.domain.problem import Problem
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.run import RunState
+from speciate.runs.external_proposals import next_step
+from speciate.schema.proposals import ProposalRecord, ProposalState
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.runs import SEED_PROGRAM, ToyEvaluator, toy_problem
 
@@ -611,3 +616,28 @@ def test_what_a_noisy_run_needs_to_confirm_a_target_is_measured_without_being_se
     lab.work(evaluator=evaluator)
     record = lab.api.get(f"/v1/runs/{run}").json()
     assert (record["state"], record["spent"]["evaluations"]) == ("completed", 20)
+
+
+def test_a_text_sent_as_program_is_taken_whole(lab: Lab) -> None:
+    text = "# T\n\n```sh\nls\n```\nEND\n"
+    changes = {"kind": ProblemKind.IN_PROCESS, "evaluator": "def evaluate(program): ...", "cases": ()}
+    language = Language(name="Markdown", file="notes.md")
+    changes |= {"slug": "notes", "language": language, "seed_program": "# T\n"}
+    lab.stores.catalog.add_problem(toy_problem().model_copy(update=changes))
+    run = lab.start(9, problem="notes", policy="external")
+    (receipt,) = propose(lab.api, run, {"program": text})
+    assert receipt["status"] == "accepted"
+    with lab.stores.engine.connect() as connection:
+        payloads = connection.execute(sa.text("SELECT payload::text FROM work")).scalars().all()
+    assert any(json.dumps(text)[1:-1] in payload for payload in payloads)
+
+
+def test_the_next_step_of_a_paused_or_spent_run_waits() -> None:
+    record = ProposalRecord.model_construct(
+        number=2, state=ProposalState.PENDING, confirming=(), refuted=(), failure=None, failure_reason=None,
+        duplicate_of=None, best=False, elite=False,
+    )  # fmt: skip
+    problem = toy_problem()
+    assert next_step(record, RunState.RUNNING, None, 0, problem, 0) == "Wait for its result."
+    assert next_step(record, RunState.PAUSED, "disk full", 5, problem, 0).startswith("The run is paused (disk full)")
+    assert "ask for another prompt meanwhile" in next_step(record, RunState.RUNNING, None, 5, problem, 0)

@@ -18,6 +18,7 @@ def test_repr_hides_the_passwords() -> None:
     [
         ("unix://:pw@/run/x/valkey.sock", "redis+socket://:pw@/run/x/valkey.sock?virtual_host=0"),
         ("unix:///run/x/valkey.sock", "redis+socket:///run/x/valkey.sock?virtual_host=0"),
+        ("unix://al:pw@/run/x.sock?db=2", "redis+socket://al:pw@/run/x.sock?virtual_host=2"),
         ("redis://:pw@host:6379/2", "redis://:pw@host:6379/2"),
         ("rediss://host/0", "rediss://host/0"),
     ],

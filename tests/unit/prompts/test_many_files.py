@@ -10,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Failure, FailureKind, Individual
 from speciate.domain.files import files_of, text_of
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.policies.program_mutator import ProgramMutator
 from speciate.ports.policy import SampleRequest
+from speciate.prompts.failures import cause_of
+from speciate.prompts.instructions import system_values
 from speciate.prompts.parse import Answer, parse_completion
 from speciate.prompts.python_source import shape_key
 
@@ -291,3 +293,17 @@ def test_the_mutator_keeps_a_set_of_files(made: Callable[..., Problem], seed: in
         assert len(good) > 30
         assert len({text_of(child) for child in good}) > 5
         assert all(set(child) == set(start) for child in good)
+
+
+def test_programs_with_blocks_take_no_new_files(made: Callable[..., Problem]) -> None:
+    for files, added in ((SEED, True), (MARKED, False)):
+        for edit_format in ("diff", "rewrite"):
+            policy = Policy.model_validate({"slug": "p", "kind": "scripted", "edit_format": edit_format})
+            asked = "".join(map(str, system_values(made(files), policy, with_base=True).values()))
+            assert ("adds a new file" in asked or "or add" in asked) == added
+
+
+def test_a_failure_names_the_file_of_its_line(made: Callable[..., Problem]) -> None:
+    detail = 'Traceback (most recent call last):\n  File "geometry.py", line 2, in area\n    return x\nValueError: x'
+    cause = cause_of(Failure(FailureKind.CRASHED, "raised", detail), made())
+    assert cause.where == "line 2 of geometry.py"

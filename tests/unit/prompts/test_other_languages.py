@@ -40,6 +40,21 @@ def test_a_quoted_line_after_the_program_is_not_the_answer(problem):
     assert answer.program == SEED
 
 
+@pytest.mark.parametrize(
+    "sample", ["```\n[1, 2]\n```", "```json\n[1, 2]\n```", '```json\n{"name": "John Smith"}\n```', "```sh\nls\n```"]
+)
+def test_sample_data_beside_a_program_is_not_the_answer(problem, sample):
+    for text in (f"```cpp\n{SEED}```\nExample output:\n{sample}", f"Input:\n{sample}\n```cpp\n{SEED}```"):
+        (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
+        assert (answer.program, answer.failure) == (SEED, None)
+
+
+def test_json_in_a_polished_program_is_a_part_of_it(problem):
+    program = SEED.replace("return 1", 'const char *rule = R"({ "rule": "nearest first" })"; return 1')
+    (answer,) = parse_completion(shown(program, is_python=False), problem=problem, policy=POLICY, parent=program)
+    assert (answer.program, answer.failure) == (program, None)
+
+
 def test_the_prompt_describes_build_run_and_exchange(problem):
     assert system_values(problem, POLICY, with_base=True)["candidates"] == "programs in C++"
     text = problem_text(problem)

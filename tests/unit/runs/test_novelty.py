@@ -10,6 +10,7 @@ import pytest
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.language import Language
 from speciate.domain.novelty import DuplicateRule, Novelty
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunState
 from speciate.ports.work import RunContext
@@ -139,6 +140,15 @@ def test_near_duplicates_are_rejected_if_configured() -> None:
     assert {(o.duplicate_of, o.evaluation.failure) for o in rejected} == {
         (first, Failure(FailureKind.REJECTED, "near_duplicate", f"92% similar to candidate {first}"))
     }
+
+
+def test_polished_programs_are_like_their_parents() -> None:
+    spec = toy_spec(30, seed=1, strategy="adaptive_evolution", novelty={"near": 0.9})
+    s = session(spec, completions=_answers(LONG))
+    s.go()
+    polished = [c for c in s.store.runs[s.context.run_id].candidates.values() if c.proposal.role is PolicyRole.POLISH]
+    assert polished
+    assert "near_duplicate" not in {c.evaluation.failure.reason for c in polished if c.evaluation.failure}
 
 
 def _nearest(s: Session, program: str, window: int = 64) -> int | None:
