@@ -128,17 +128,12 @@ class EnvironmentStore:
             listed.write_text("".join(f"{line}\n" for line in requirements), "utf-8")
             install(folder, site, listed, self._max_bytes, report)
             seal = _seal(_digests(site))
-            self._check_size(folder)
             for path in (folder, *folder.rglob("*")):
                 path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)  # pip marks programs of wheels
             (folder / _SEAL).write_text(json.dumps(seal), "utf-8")
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _check_size(self, folder: Path) -> None:
-        if (size := _size(folder)) > self._max_bytes:
-            raise ValueError(f"{size} bytes exceed `environments_bytes` = {self._max_bytes}")
 
     def _clear(self, name: str) -> int:
         folders = [*self._root.glob(f"{name}-*")]

@@ -22,6 +22,7 @@ from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import longest_answer
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.data_files import content_of
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
 
@@ -33,7 +34,8 @@ def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
 
 
 def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
-    files = {**batch.problem.data_files, batch.problem.main_file: program}
+    text = content_of(program.encode("utf-8", "surrogatepass"))  # which is no URL
+    files = {**batch.problem.data_files, batch.problem.main_file: text}
     with (
         batch.sandbox.folders.opened(files, once=True) as folder,
         ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter,

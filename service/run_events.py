@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
-import sqlalchemy.exc
 from anyio import CapacityLimiter, to_thread
 from starlette.responses import StreamingResponse
 
@@ -61,10 +60,7 @@ class StoredEvents:
         return run.last_event if run.state.ended else None
 
     async def _read(self, call: Callable[[], T]) -> T:
-        try:
-            return await to_thread.run_sync(call, limiter=self.threads)
-        except sqlalchemy.exc.TimeoutError as error:
-            raise UnavailableError("all database connections are in use.") from error
+        return await to_thread.run_sync(call, limiter=self.threads)
 
 
 class EventChannel(Channel[int]):

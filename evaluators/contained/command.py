@@ -171,8 +171,7 @@ def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) 
         pid = os.fork()
         if pid == 0:
             try:
-                for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
-                    signal.signal(ignored, signal.SIG_DFL)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores
                 for fd, number in ((stdin, 0), (its_stdout, 1), (stderr, 2)):
                     os.dup2(fd, number)
                 socket.send_fds(its, [b"."], [_confine(limits)])

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from typing import Any
 
 from .untrusted import check_size
@@ -51,6 +52,7 @@ class Wire:
     def __init__(self, fd: int, max_bytes: int) -> None:
         self.fd = fd
         self.max_bytes = max_bytes
+        self._sending = threading.RLock()
         self._frame = bytearray()  # read so far: a signal may end a call before it has its answer
 
     def read(self) -> dict[str, Any] | None:
@@ -78,9 +80,10 @@ class Wire:
         return data
 
     def send(self, data: bytes) -> None:
-        sent = os.write(self.fd, data)
-        while sent < len(data):
-            sent += os.write(self.fd, memoryview(data)[sent:])
+        sent = 0
+        with self._sending:  # a thread may report progress meanwhile
+            while sent < len(data):
+                sent += os.write(self.fd, memoryview(data)[sent:])
 
     def body(self, most: int = 1 << 32) -> bytes | None:
         """Return the next frame without its length, None at the end; ``FrameError`` if it is too long."""

@@ -75,7 +75,7 @@ class Containers:
         if len(ended.output) > most:
             raise TooLongError(f"more than {most} bytes of output")
         os.write(2, ended.errors.encode("utf-8", "replace"))
-        if ended.code == 128 + signal.SIGXCPU:
+        if ended.code == 128 + signal.SIGKILL:  # both limits are the same
             raise CommandFailedError(f"used {limits['cpu_s']:g} s of processor time", "cpu_limit")
         if ended.code:
             raise CommandFailedError(f"{_how(ended.code)}\n{ended.errors}")
@@ -167,8 +167,7 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
         folder.chmod(0o755)
         os.chdir(folder)
         engine, frame_bytes = Engine(**fields.pop("engine")), fields.pop("frame_bytes")
-        containers = Containers(engine, folder=folder, channel=channel, **fields)
-        serve(Wire(channel, frame_bytes), containers)
+        serve(Wire(channel, frame_bytes), Containers(engine, folder=folder, channel=channel, **fields))
     except EngineError as error:
         os.write(complaints, str(error).encode("utf-8", "replace"))
     except (BrokenPipeError, ConnectionResetError, SystemExit):

@@ -59,9 +59,7 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[
     message: Message = {"rewards": known}
     outcome = read_outcome(problem.objectives, message)
     notes |= read_notes(problem, message, problem.objectives)
-    if isinstance(outcome, Failure) or outcome is None:
-        return Evaluation(failure=outcome), notes
-    return Evaluation(outcome), notes
+    return Evaluation(failure=outcome) if isinstance(outcome, Failure) else Evaluation(outcome), notes
 
 
 def _rewards(line: str) -> dict[str, JsonValue]:

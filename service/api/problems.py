@@ -89,7 +89,7 @@ def get_problem_unlocks(name: NameInPath, stores: StoresDep) -> ProblemUnlocks:
 
 @router.get("/{name}/records")
 def get_problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRecord]:
-    """Return the record history: candidates that improved on all earlier ones in an objective, newest first."""
+    """Return the record history: candidates that improved on all earlier ones, newest first by objective."""
     return Page[ObjectiveRecord](items=stores.unlocks.records(stores.catalog.problem(name)))
 
 

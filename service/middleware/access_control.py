@@ -23,7 +23,7 @@ from service.middleware.stream_limit import is_stream
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
 from speciate.domain.access import Scope as AccessScope
-from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
+from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError, UnavailableError
 from speciate.loopback import bearer_token, from_own_page, refusal_reason, same_token
 from speciate.storage.access.audit import AuditEntry
 
@@ -163,6 +163,8 @@ class _Revalidated:
                     if events:
                         await send({"type": "http.response.body", "body": b"", "more_body": False})
                     raise _RevokedError from None
+                except UnavailableError:  # asked again with a later chunk
+                    pass
             await send(message)
 
         try:

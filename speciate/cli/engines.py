@@ -142,6 +142,6 @@ def _engines(
     folder = load_settings(data_dir=data_dir).data_dir
     engines = {name: installed(name, folder) for name in names or BUNDLED}
     if names and (missing := [name for name, engine in engines.items() if engine is None]):
-        remedy = f"Run: {output.command_line('engines install', missing[0])}"
+        remedy = f"Run: {output.command_line('engines install', missing[0], '--data-dir', folder)}"
         raise ConfigurationError(f"{missing[0]} is not installed.", remedy=remedy)
     return {name: engine for name, engine in engines.items() if engine is not None}

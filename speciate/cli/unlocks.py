@@ -31,7 +31,7 @@ _SEED: Final = " (by the seed program)"
     "unlocks",
     "speciate unlocks",
     "speciate unlocks --policy qwen --first --json",
-    "speciate unlocks --problem maze-7 --by-policy",
+    "speciate unlocks --problem maze-test-7 --by-policy",
     "speciate unlocks --problem packing --records",
     "speciate unlocks --every-target --out unlocks.parquet",
 )

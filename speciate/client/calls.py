@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from speciate.domain.errors import NotFoundError, invalid_field
+from speciate.domain.values import UNSTORABLE
 from speciate.domain.visibility import VisibilityChange
 from speciate.schema.base import Page, Record
 
@@ -124,4 +125,6 @@ def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:
 def _text(value: Query) -> str | list[str]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [str(item) for item in value]
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if UNSTORABLE.search(text := str(value)):
+        raise invalid_field("The request", "query", f"has {text!r}: expected Unicode text without NUL")
+    return text.lower() if isinstance(value, bool) else text

@@ -99,6 +99,7 @@ class EvaluationWorker:
     _free: threading.Semaphore = field(init=False)
     _error: BaseException | None = field(default=None, init=False)
     _broken: int = field(default=0, init=False)
+    _idle_since: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.lease_s < 1:
@@ -106,7 +107,7 @@ class EvaluationWorker:
         self._free = threading.Semaphore(self.slots)
 
     def run_until(self, *, most: int | None = None, idle_s: float | None = None) -> int:
-        """Evaluate candidates and return their number.
+        """Evaluate candidates and return their number; once, a worker that has ended evaluates no more.
 
         End after ``most``, or after ``idle_s`` seconds without a candidate; None waits until ``stop``. Raises a
         ``SpeciateError`` if the service refuses the requests of this worker, or the evaluator does not work.
@@ -116,20 +117,19 @@ class EvaluationWorker:
         done = 0
         try:
             with ThreadPoolExecutor(self.slots, thread_name_prefix="evaluation") as pool:
-                idle_since = time.monotonic()
+                self._idle_since = time.monotonic()
                 while not self.stopping.is_set() and (most is None or done < most):
                     if not self._free.acquire(timeout=1.0):
                         continue
-                    lease = self._acquire(idle_s, idle_since)
+                    lease = self._acquire(idle_s)
                     if lease is None:
                         self._free.release()
                         self.on_idle()
-                        if idle_s is not None and not self._held and time.monotonic() - idle_since >= idle_s:
+                        if idle_s is not None and not self._held and time.monotonic() - self._idle_since >= idle_s:
                             break
                         continue
                     done += 1
                     pool.submit(self._evaluate, lease).add_done_callback(self._ended)
-                    idle_since = time.monotonic()
                 while self._held and not self.stopping.wait(0.1):
                     pass
                 if self.stopping.is_set():
@@ -145,8 +145,8 @@ class EvaluationWorker:
         """End soon: candidates under evaluation are given back, and their results do not count."""
         self.stopping.set()
 
-    def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
-        left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - idle_since)
+    def _acquire(self, idle_s: float | None) -> LeasedEvaluation | None:
+        left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - self._idle_since)
         left = max(left, 1.0) if self._held else left
         acquire = partial(
             self.client.evaluations.acquire, problem=self.problem, run=self.run, capabilities=self.capabilities,
@@ -190,6 +190,7 @@ class EvaluationWorker:
         finally:
             with self._lock:
                 self._held.pop(candidate.id, None)
+            self._idle_since = time.monotonic()
             self._free.release()
 
     def _raise_if_broken(

@@ -25,7 +25,7 @@ class Member(Value):
 
 
 class Search(NamedTuple):
-    """How an entrant searches with its policy; entrants of equal search differ in their policies alone."""
+    """How an entrant searches with its policy; entrants of equal search differ in policies and batches alone."""
 
     strategy: str
     options: str

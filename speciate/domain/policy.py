@@ -195,7 +195,7 @@ class Policy(Value):
     prompt_format: PromptFormat = PromptFormat.CHAT
     """Chat or completion."""
     codec: str | None = Field(default=None, min_length=1, max_length=80)
-    """Translation for a tiny model: ``maze`` or ``programs``; None means English."""
+    """Translation for a tiny model: ``maze`` or ``programs``; without one, English."""
     edit_format: EditFormat = EditFormat.REWRITE
     """Whole programs or diffs."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
@@ -210,7 +210,7 @@ class Policy(Value):
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
     """Time limit of one request, in seconds."""
     price: Annotated[Price | None, Flag("--price")] = None
-    """Price in US dollars per million tokens; None if unknown or free."""
+    """Price in US dollars per million tokens, if known."""
     options: Annotated[dict[str, JsonValue], Flag("--option")] = Field(default_factory=dict)
     """Options of the client, validated by its config model."""
 

@@ -114,7 +114,7 @@ class PolicyOptions(SearchOptions):
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of every random choice."""
     learning: Annotated[Learning | None, Flag("--learn-option")] = None
-    """Training of the policy on its own completions; None trains nothing."""
+    """Training of the policy on its own completions."""
 
 
 class RunSpec(PolicyOptions, EngineOptions):

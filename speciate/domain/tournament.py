@@ -25,7 +25,7 @@ class Metric(StrEnum):
     SOLVE_RATE = "solve_rate"
     """Share of seeds whose run reached the target."""
     LOG_ERT = "log_ert"
-    """−log of the expected evaluations to the target; without a success, of twice the evaluations spent."""
+    """−log of the expected evaluations to the target; without a success, of twice the budget."""
     BEST_SCORE = "best_score"
     """Mean over seeds of the best score: the declared weighted sum of the normalized objectives, or their mean."""
     AREA = "area"
@@ -86,7 +86,7 @@ class Tournament(Declaration):
     stopping: StoppingRule = StoppingRule.FIXED
     """When the tournament ends: fixed: with its last run; e_process: once all is decided."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    """Probability of any false decision."""
+    """Probability of any false decision about entrants, and of any about methods."""
 
     @model_validator(mode="before")
     @classmethod

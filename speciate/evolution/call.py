@@ -23,6 +23,7 @@ _CANCELLED: Final = ContextVar("cancelled", default=threading.Event())  # noqa: 
 _EVALUATORS: Final = "Pass evaluator=, a function, or a file with evaluate(program_path)."
 _INSTEAD: Final = {
     **dict.fromkeys(("wall_s", "memory_mb", "limit"), "Set limits in config=, a config.yaml, or in a problem.toml."),
+    **dict.fromkeys(("anyway", "include", "requirement"), "The command has it: pass a directory with problem.toml."),
     **dict.fromkeys(("out", "no_out"), "result.save(DIRECTORY) writes the best program."),
     "budget": "Limits are evaluations=, tokens=, seconds= and dollars=.",
     **dict.fromkeys(("engine", "engine_options", "learning"), "`speciate run` and the client start such runs."),

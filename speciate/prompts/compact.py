@@ -158,8 +158,7 @@ def _existing(program: str, code: str) -> str:
 
 
 def _task(problem: Problem) -> str:
-    paragraph = problem.description.strip().split("\n\n", 1)[0]
-    return bounded(" ".join(paragraph.split()), _MOST_TASK_CHARS)
+    return bounded(" ".join(problem.description.strip().split("\n\n", 1)[0].split()), _MOST_TASK_CHARS)
 
 
 def _result(problem: Problem, parent: Individual) -> str:

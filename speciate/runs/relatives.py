@@ -48,5 +48,4 @@ class Relatives:
         if member.rewards is None:
             return -math.inf
         problem = self._context.problem
-        points = problem.space.normalise([member.rewards])[0]
-        return float(np.average(points, weights=problem.weight_vector))
+        return float(np.average(problem.space.normalise([member.rewards])[0], weights=problem.weight_vector))

@@ -186,6 +186,8 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
         while True:
             try:
                 return method(self, *args, **kwargs)
+            except sa.exc.TimeoutError as error:
+                raise UnavailableError("all database connections are in use.", remedy="Retry in a moment.") from error
             except (OperationalError, InterfaceError) as error:
                 _raise_final(error)
                 if not (_is_away(error) or _is_conflict(error)):

@@ -71,8 +71,7 @@ def check_schema(revision: str | None) -> None:
 
 
 def _connect(database_url: str) -> psycopg.Connection:
-    address = database_url.replace("postgresql+psycopg://", "postgresql://")
-    return psycopg.connect(address, connect_timeout=5)
+    return psycopg.connect(database_url.replace("postgresql+psycopg://", "postgresql://"), connect_timeout=5)
 
 
 def revision_of(database_url: str) -> str | None:

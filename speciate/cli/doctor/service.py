@@ -104,7 +104,7 @@ def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
             slots = sum(worker.slots for worker in serving)
             yield judged(name, f"{', '.join(w.name for w in serving)}: {slots} slots")
         else:
-            remedy = f"Start one: `celery -A workers.app worker -Q {queue.value}`. Runs wait until then."
+            remedy = "Restart `speciate up`, or the container or process of its worker. Runs wait until then."
             yield Finding(name, Status.BAD, "no worker consumes it", remedy)
     others = sorted({worker.version for worker in workers} - {__version__})
     if others:

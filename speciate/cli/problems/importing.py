@@ -155,11 +155,11 @@ def import_command(
         print_converted(converted, write(converted.files, folder, remedy="Name a new directory with --into."))
         return
     options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
-    if any((*options, include)):
+    if any((*options, include, anyway)):
         raise InvalidInputError(
             "a task defines its own rewards, targets, slugs, limits, packages and files.",
             remedy="Omit --maximize, --minimize, --target, --slug, --wall-s, --memory-mb, --limit, --requirement,"
-            " --image, --program, --evaluator and --include.",
+            " --image, --program, --evaluator, --include and --anyway.",
         )
     created = import_task(client(), name, split, count, start=start, data=data, into=into)
     many = output.pluralize(len(created.problems), "problem")

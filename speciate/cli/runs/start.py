@@ -65,7 +65,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
     "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
     "speciate run my-problem -p qwen -b 2000 --seed-from 0198c0de-7f00-7000-8000-000000000001:best",
     "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
-    "speciate run maze-0 --policy maze-base -b 5000 --learn vector_max_at_k --learn-option groups=4 --watch",
+    "speciate run maze-test-0 --policy maze-base -b 5000 --learn vector_max_at_k --learn-option groups=4 --watch",
     "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
     "speciate run my-problem -p qwen --dollars 5 --watch --estimate",
 )

@@ -248,7 +248,7 @@ class AsyncRunHandle:
                 return record
 
     async def proposals(self) -> tuple[ProposalRecord, ...]:
-        """Return the proposals that wait for an evaluation, or whose targets are being confirmed."""
+        """Return at most 100 proposals that wait for an evaluation, or whose targets are being confirmed."""
         return await self._transport.send(get_list(f"{self._path}/proposals", ProposalRecord))
 
     def unlocks(self) -> AsyncIterator[schema.unlocks.UnlockRecord]:

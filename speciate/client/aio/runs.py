@@ -81,7 +81,7 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
     async def estimate(
         self, problem: str | UUID, policy: PoliciesLike, *, budget: BudgetLike, **run: Any
     ) -> RunEstimate:
-        """Return what a run would spend, without starting it. Arguments and errors are those of ``create``."""
+        """Return what a run would spend. Arguments are those of ``create`` without labels, key and estimate."""
         call = post("/v1/runs:estimate", RunEstimate, _body(problem, policy, budget, **run))
         return await self._transport.send(call)
 
@@ -139,8 +139,8 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
             tags: Limit to runs that have all of these tags.
             name: Limit to runs whose name contains this text.
             group: ``all`` (default), ``own`` for runs that no tournament or campaign started, or the name of one.
-            sort: Order: ``started``, ``state``, ``problem``, ``policy``, ``best``, ``duration``, ``evaluations`` or
-                ``tokens``.
+            sort: Order: ``started``, ``state``, ``problem``, ``policy``, ``best``, ``duration``, ``evaluations``,
+                ``tokens`` or ``cost``.
             reverse: True for the opposite order.
             visibility: ``visible`` (default), ``archived``, ``deleted`` or ``all``.
         """
@@ -169,7 +169,7 @@ class AsyncCandidatesClient(AsyncResourceClient):
         return await self._transport.send(get(f"{_candidate(candidate_id)}/diff", dict[str, JsonValue]))
 
     async def lineage(self, candidate_id: str | UUID) -> tuple[schema.candidates.CandidateRecord, ...]:
-        """Return the ancestors of a candidate."""
+        """Return the nearest 100 ancestors of a candidate."""
         return await self._transport.send(
             get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord)
         )

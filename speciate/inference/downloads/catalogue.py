@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -52,9 +53,8 @@ def folder_of(name: str, data_dir: Path) -> Path:
     published(name)
     folder = downloaded(data_dir).get(name)
     if folder is None:
-        raise NotFoundError(
-            f"the model {name!r} is not in {models_dir(data_dir)}.", remedy=f"Get it with: speciate models get {name}"
-        )
+        remedy = f"Get it with: speciate models get {name} --data-dir {quote(str(data_dir))}"
+        raise NotFoundError(f"the model {name!r} is not in {models_dir(data_dir)}.", remedy=remedy)
     return folder
 
 

@@ -92,8 +92,7 @@ class CandidateQueries(Store):
         """Return at most ``limit`` distinct ancestors of a candidate, newest first."""
         scoring = self._scoring(candidate.run_id)
         keys = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
-        rows = self._rows(SQL.ancestors, keys)
-        return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
+        return tuple(CandidateRecord(**_values(scoring, row)) for row in self._rows(SQL.ancestors, keys))
 
     def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
         """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.

@@ -114,8 +114,7 @@ class ExternalEvaluations(ScopedStore):
     def unleased(self, *, problem_id: UUID | None = None, run_id: UUID | None = None) -> tuple[WaitingEvaluations, ...]:
         """Return the candidates that wait for an evaluator, by problem version and needed capabilities."""
         binds = {"project": self._home, "problem": problem_id, "run": run_id}
-        rows = self._rows(SQL.unleased, binds)
-        return tuple(WaitingEvaluations.model_validate(row._mapping) for row in rows)
+        return tuple(WaitingEvaluations.model_validate(row._mapping) for row in self._rows(SQL.unleased, binds))
 
     def _leased(self, row: sa.Row[Any], of_run: sa.Row[Any]) -> LeasedEvaluation:
         problem = self._problem(of_run.problem_id)

@@ -23,10 +23,11 @@ from speciate.tournaments.report.models import (
     Standings,
 )
 from speciate.tournaments.report.qualities import health, qualities
-from speciate.tournaments.report.resamples import Resamples
+from speciate.tournaments.report.resamples import TOO_FEW, Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
 from speciate.tournaments.report.warnings import warnings
+from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 from speciate.tournaments.statistics.estimators import chance_of_better
 
@@ -126,8 +127,7 @@ def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withhe
         both = whole[:, i] & whole[:, j]
         chances = chance_of_better(speeds[both][..., i], speeds[both][..., j]) if both.any() else np.zeros(0)
         runs = 2 * int(both.sum()) * len(schedule.seeds)
-        chance = resamples.mean(chances, runs, withheld=withheld)
-        pairs.append(Pairwise(a=a.name, b=b.name, chance=chance))
+        pairs.append(Pairwise(a=a.name, b=b.name, chance=resamples.mean(chances, runs, withheld=withheld)))
     return tuple(pairs)
 
 
@@ -138,7 +138,7 @@ def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Str
     wins, ties = pairwise_outcomes(np.where(results.ended, _speeds(schedule, results), np.nan)[some])
     if not applies(wins, ties) or not _connected(wins, ties):
         return ()
-    fit = bradley_terry(wins, ties)
+    fit, withheld = bradley_terry(wins, ties), TOO_FEW if some.sum() < MIN_CLUSTERS else withheld
     strengths = []
     for i, entrant in enumerate(schedule.declared.entrants):
         ends = {"note": withheld} if withheld else {"low": float(fit.low[i]), "high": float(fit.high[i])}

@@ -90,6 +90,8 @@ def metric_values(
         scores = results.score if metric is Metric.BEST_SCORE else results.best_by.mean(axis=-1)
         return used, (scores[used][..., entrants] * complete).sum(axis=1) / complete.sum(axis=1), successes
     spent = (results.evaluations[used][..., entrants] * complete).sum(axis=1)
+    whole = complete.sum(axis=1) * (schedule.declared.budget.evaluations or 0.0)
+    spent = np.where(successes > 0, spent, np.maximum(spent, whole))  # who gives up early saves nothing
     return used, -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5)), successes
 
 
@@ -159,10 +161,13 @@ def _tests(analysis: _Analysis, pairs: Sequence[Paired]) -> list[SignFlip | None
 def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | None, adjusted: float) -> Comparison:
     schedule, results, names = analysis.schedule, analysis.results, analysis.schedule.problems
     a, b = analysis.compared[i]
-    pairs = int(paired.both.sum())
     # More seeds for problems already inspected would change bets that were made.
     late = analysis.extended_late and analysis.fixed
     process = None if late else evidence(schedule, results, paired, len(analysis.compared))
+    if not analysis.fixed and process is not None and (n := process.stopped_at):  # other comparisons took longer
+        both, used = paired.both[: paired.used[n - 1] + 1], paired.used[:n]
+        paired = Paired(both, used, paired.differences[:n], paired.missing, paired.reached[:, :n])
+    pairs = int(paired.both.sum())
     bets, e_value = _wealth(process, fixed=analysis.fixed)
     table = mcnemar(*paired.reached)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
@@ -198,7 +203,8 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
 def _subject(a: Entrant, b: Entrant) -> Subject:
     if a.role_labels()[0] == b.role_labels()[0]:
         return Subject.SEARCH
-    return Subject.CHECKPOINT if a.search == b.search else Subject.ENTRANT
+    alike = (a.search, a.batch, a.samples_per_prompt) == (b.search, b.batch, b.samples_per_prompt)
+    return Subject.CHECKPOINT if alike else Subject.ENTRANT
 
 
 def _wealth(process: EProcess | None, *, fixed: bool) -> tuple[int, float | None]:

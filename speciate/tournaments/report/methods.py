@@ -105,7 +105,7 @@ def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGrou
         (a._replace(runs=complete_runs[0]), b._replace(runs=complete_runs[1])),
         (a, b),
         (values.T[: len(complete_runs[0])], values.T[len(complete_runs[0]) :]),
-        results.lost(columns),
+        results.lost([index[run.name] for group in (a, b) for run in group.runs]),
         results.finished,
         extended_late,
     )
@@ -159,6 +159,8 @@ def _verdict(
         return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
     if measured.extended_late:
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
+    if measured.groups != measured.declared:
+        return Verdict.EXPLORATORY, "training runs without a completed search are left out: the p-values are not valid"
     count = len(declared.method_comparisons)
     what = "sign-flip test over paired training seeds" if test.paired else "permutation test over training runs"
     how = f"{what}{', exact' if test.exact else ''}, Holm over {count}"

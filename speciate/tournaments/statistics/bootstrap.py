@@ -3,7 +3,6 @@
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from speciate.domain.arrays import FloatArray
 
@@ -22,13 +21,9 @@ def all_equal(values: FloatArray) -> bool:
     return bool((np.abs(values - values[:1]) <= _ROUNDING * np.abs(values).max()).all())
 
 
-def resample(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return rng.integers(0, clusters, (draws, clusters))
-
-
 def resample_counts(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return how often each problem was drawn, shape (draws, clusters): a resampled sum is then a product."""
-    rows = resample(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
+    rows = rng.integers(0, clusters, (draws, clusters)) + np.arange(draws)[:, None] * clusters
     counts: FloatArray = np.bincount(rows.ravel(), minlength=draws * clusters).reshape(draws, clusters).astype(float)
     return counts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -77,6 +78,30 @@ class _Queue:
     def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
         self.returned += [each.number for each in leases if lease_s == 0]
         return [SimpleNamespace(lease_until="soon") for _ in leases]
+
+
+def test_a_worker_is_idle_from_the_end_of_an_evaluation() -> None:
+    queue, begun = _Queue(2), time.monotonic()
+    first, second = queue.leases[1], queue.leases[0]
+    queue.leases = [first]
+
+    def acquire(**_: Any) -> list[SimpleNamespace]:
+        time.sleep(0.05)
+        if first not in queue.leases and time.monotonic() - begun > 1.0 and second is not None:
+            queue.leases = [second] if second.number not in scored else []
+        return [queue.leases.pop()] if queue.leases else []
+
+    scored: list[int] = []
+
+    def slow(candidate: Any) -> Any:
+        time.sleep(0.8 if candidate is first else 0.0)
+        scored.append(candidate.number)
+        return {"x": 1.0}
+
+    queue.acquire = acquire  # type: ignore[method-assign]
+    queue.submit_all = lambda _: [SimpleNamespace(status=Acceptance.BOOKED)]  # type: ignore[method-assign]
+    worker = EvaluationWorker(SimpleNamespace(evaluations=queue), slow)  # type: ignore[arg-type]
+    assert worker.run_until(idle_s=0.5) == 2
 
 
 def _raises(_: object) -> dict[str, float | None]:

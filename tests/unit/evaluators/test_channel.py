@@ -1,5 +1,7 @@
 import contextlib
 import json
+import socket
+import threading
 
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from evaluators.channel import FrameReader
 from evaluators.contained.untrusted import MAX_DEPTH, FrameError, parse
+from evaluators.contained.wire import Wire
 from evaluators.contained.wire import frame as encode
 
 LIMIT = 1 << 16
@@ -134,3 +137,17 @@ def test_a_string_without_an_end_is_read_once(end: bytes) -> None:
     body = b'{"a":"' + b"[" * 300 + b'\\"' * 500_000 + end  # read again from every quote, this takes hours
     with pytest.raises(FrameError, match="not JSON"):
         parse(body)
+
+
+def test_frames_of_threads_do_not_mix():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire, reader = Wire(ours.fileno(), 1 << 24), Wire(theirs.fileno(), 1 << 24)
+        threads = [threading.Thread(target=wire.write, args=({"text": each * (1 << 22)},)) for each in "abcd"]
+        for thread in threads:
+            thread.start()
+        texts = [(reader.read() or {})["text"] for _ in threads]
+        for thread in threads:
+            thread.join()
+    assert sorted(text[0] for text in texts) == list("abcd")
+    assert all(text == text[0] * (1 << 22) for text in texts)

@@ -119,3 +119,11 @@ def test_what_a_script_prints_is_kept_if_nothing_scores(sandbox, problem):
     for value, kept in (("0", True), ("0.5", False)):
         evaluation = evaluate(sandbox, problem(evaluator=script.replace("VALUE", value)), GOOD)
         assert ("Error: no data" in evaluation.artifacts.get("evaluator_log", "")) is kept
+
+
+def test_a_text_that_looks_like_binary_content_is_scored_as_it_is(sandbox, problem):
+    script = "def evaluate(program_path):\n    return {'score': len(open(program_path).read())}\n"
+    language = {"name": "Text", "file": "a.txt"}
+    made = problem(evaluator=script, language=language, seed_program="a", objectives=[{"name": "score"}])
+    for text in ("data:;base64,!", "data:;base64,eCA9IDE="):
+        assert evaluate(sandbox, made, text).rewards == (float(len(text)),)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.arrays import FloatArray
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample
+from speciate.tournaments.statistics.bootstrap import all_equal, percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def clustered_interval(
     statistics: FloatArray
     if statistic is None:
         means = data.reshape(len(data), -1).mean(axis=1) if data.ndim else data
-        statistics, estimate = means[resample(len(means), draws, rng)].mean(axis=1), float(means.mean())
+        statistics, estimate = means[rng.integers(0, len(means), (draws, len(means)))].mean(axis=1), float(means.mean())
     else:
-        rows = resample(len(data), draws, rng)
+        rows = rng.integers(0, len(data), (draws, len(data)))
         statistics, estimate = np.array([statistic(data[row]) for row in rows]), float(statistic(data))
     low, high = percentiles(statistics, level)
     return Interval(estimate, float(low), float(high), level, len(data))

@@ -8,7 +8,7 @@ import pytest
 from speciate.domain.tournament import Extension
 from speciate.tournaments.rendering.conclusion import conclusion, deciding
 from speciate.tournaments.rendering.html import page
-from speciate.tournaments.report.models import Amendment, Verdict
+from speciate.tournaments.report.models import Amendment, Subject, Verdict
 from speciate.tournaments.report.results import MISSING, PENDING
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
@@ -59,9 +59,9 @@ def test_the_metric_and_the_target_are_named() -> None:
         "Checkpoint e1 reaches short on problems with 2 times fewer evaluations than checkpoint e0, as the geometric"
         " mean over 31 problems (p = "
     )
-    # Without success, twice the evaluations of both seeds count.
+    # Without success, twice the budget of both seeds counts, also of an entrant that gives up.
     results.reached[..., 0] = False
-    assert "with 8 times fewer evaluations than checkpoint e0, as" in conclusion(report_of(schedule, results))
+    assert "with 16 times fewer evaluations than checkpoint e0, as" in conclusion(report_of(schedule, results))
     results.evaluations[..., 0] = 5e4
     assert "with 8,000 times fewer evaluations than checkpoint e0, as" in conclusion(report_of(schedule, results))
 
@@ -79,6 +79,20 @@ def test_the_factor_is_the_one_that_was_tested() -> None:
     assert "Checkpoint e1 unlocks problems with 1.57 times fewer evaluations than checkpoint e0, as" in conclusion(
         report
     )
+
+
+def test_a_comparison_is_cut_where_its_e_process_stops() -> None:
+    """The second decision takes longer; problems after the first one's would turn its difference."""
+    schedule = schedule_of(60, 8, 3, stopping="e_process")
+    results = results_of(schedule)
+    results.reached[:] = False
+    results.reached[:7, :, 1] = results.reached[7:, :4, 0] = results.reached[7:, :5, 2] = True
+    comparisons = report_of(schedule, results).standings.comparisons
+    assert [each.verdict for each in comparisons] == [Verdict.BETTER] * 2
+    assert comparisons[0].e_problems == 7 < comparisons[1].e_problems
+    for each in comparisons:
+        assert each.difference.value > 0
+        assert each.wins + each.ties + each.losses == each.e_problems
 
 
 def test_the_e_process_shows_its_evidence() -> None:
@@ -159,3 +173,14 @@ def test_open_comparisons_say_how_many_problems_would_decide_them() -> None:
     repeated.reached[:] = results.reached[..., [0, 1, 1]]
     assert deciding(report_of(twice, repeated)).split()[4] == "32"  # Holm over both leaves 2.5 % to the first
     assert deciding(report_of(schedule_of(40, 2, 2), results_of(schedule_of(40, 2, 2), shift=3.0))) == ""
+
+
+def test_entrants_that_are_asked_in_another_way_are_not_called_checkpoints() -> None:
+    schedule = schedule_of(40, 2, 2)
+    report = report_of(schedule, results_of(schedule, shift=3.0))
+    (comparison,) = report.standings.comparisons
+    assert comparison.subject is Subject.CHECKPOINT
+    first, second = schedule.declared.entrants
+    declared = schedule.declared.model_copy(update={"entrants": (first, second.model_copy(update={"batch": 32}))})
+    other = report_of(schedule.model_copy(update={"declared": declared}), results_of(schedule, shift=3.0))
+    assert other.standings.comparisons[0].subject is Subject.ENTRANT

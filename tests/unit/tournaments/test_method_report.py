@@ -110,7 +110,8 @@ def test_tests_of_methods_wait_for_the_last_run_and_survive_missing_ones() -> No
     )
     results.state[..., 2] = MISSING  # a training run without any search leaves with its partner
     (fewer,) = report_of(schedule, results).standings.methods
-    assert (fewer.p_value, fewer.smallest_p, fewer.missing_pairs) == (1 / 16, 1 / 16, 0)
+    assert (fewer.p_value, fewer.smallest_p, fewer.missing_pairs) == (1 / 16, 1 / 16, 24)
+    assert (fewer.verdict, fewer.note[:13]) == (Verdict.EXPLORATORY, "training runs")
     assert [run.value is None for run in fewer.runs_a] == [i == 2 for i in range(6)]
     results.state[..., :6] = MISSING
     (none,) = report_of(schedule, results).standings.methods
