@@ -70,7 +70,7 @@ def build_limits(limits: Limits, language: Language) -> Limits:
     return limits.model_copy(
         update={
             "wall_s": language.build_s,
-            "cpu_s": limits.cores * language.build_s,
+            "cpu_s": 2 * limits.cores * language.build_s,  # the wall limit comes first
             "memory_bytes": language.build_memory_bytes,
             "output_bytes": 4 * (language.build_bytes // 3 + MAX_BUILT_FILES),
             "file_bytes": scratch,

@@ -126,5 +126,5 @@ def _text(value: Query) -> str | list[str]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [str(item) for item in value]
     if UNSTORABLE.search(text := str(value)):
-        raise invalid_field("The request", "query", f"has {text!r}: expected Unicode text without NUL")
+        raise invalid_field("The request", "query", f"is not UTF-8 text, or has NUL: {text!r}")
     return text.lower() if isinstance(value, bool) else text

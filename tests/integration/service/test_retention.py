@@ -34,7 +34,7 @@ def _record(lab: Lab, runs: list[UUID]) -> dict[str, Any]:
     """Everything that stays, as readers see it."""
     found: dict[str, Any] = {"unlocks": lab.api.get("/v1/unlocks?limit=500").json(), "report": report_of(lab)}
     for run in runs:
-        found[f"run {run}"] = {**lab.api.get(f"/v1/runs/{run}").json(), "pruned_at": None}
+        found[f"run {run}"] = {**lab.api.get(f"/v1/runs/{run}").json(), "pruned_at": None, "revision": None}
         for what in ("events", "candidates", "rollouts", "front", "archive"):
             found[f"{what} {run}"] = lab.api.get(f"/v1/runs/{run}/{what}?limit=500").json()
     return found
