@@ -87,7 +87,7 @@ def test_a_worker_is_idle_from_the_end_of_an_evaluation() -> None:
 
     def acquire(**_: Any) -> list[SimpleNamespace]:
         time.sleep(0.05)
-        if first not in queue.leases and time.monotonic() - begun > 1.0 and second is not None:
+        if first not in queue.leases and time.monotonic() - begun > 1.0:
             queue.leases = [second] if second.number not in scored else []
         return [queue.leases.pop()] if queue.leases else []
 
