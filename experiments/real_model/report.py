@@ -91,9 +91,10 @@ def _rates(answers: Answers, ceiling: float | None) -> FloatArray:
 
 
 def token_ceiling(runs: Sequence[Run]) -> float:
-    """Return the tokens that ``WITHIN`` answers of the most talkative arm of the primary comparison take."""
+    """Return the tokens that ``WITHIN`` answers of the wordiest primary arm take, or the fewest to any problem."""
     taken = [run.asked.tokens.mean() / run.asked.rewards.shape[2] for run in runs if run.arm in PRIMARY]
-    return float(WITHIN * max(taken))
+    # No arm may run out of sampled answers.
+    return float(min(WITHIN * max(taken), *(run.asked.tokens.sum(axis=1).min() for run in runs)))
 
 
 def verdict(test: MethodTest | None, declared: int) -> str:
@@ -186,7 +187,7 @@ def _arms(plan: Plan, runs: Sequence[Run]) -> str:
     test = compare(runs, *PRIMARY, kind="tokens")
     note = (
         f"Targets met of {total}, in expectation over the order of the rollouts: the mean over training runs, the runs"
-        f" in brackets. Equal tokens: {ceiling:.0f}, what {WITHIN} answers of the more talkative of VPO and GRPO take"
+        f" in brackets. Equal tokens: {ceiling:.0f}, for which every arm has answers to every problem"
     )
     if test is not None:
         note += f" (VPO − GRPO {100 * test.difference:+.1f} points, p = {p_text(test.p_value)})"
@@ -238,13 +239,11 @@ def _trainings(runs: Sequence[Run]) -> str:
     rows = []
     for arm, mine in _by_arm([run for run in runs if run.arm != BASE]).items():
         curves = [[run.about["curve"][name] for run in mine] for name in names]
-        ends = [[np.mean([curve[part] for curve in each]) for part in _PARTS] for each in curves]
+        parts = (slice(None, _PART), slice(-_PART, None))
+        ends = [[np.mean([curve[part] for curve in each]) for part in parts] for each in curves]
         cells = [f"{first:.3f} → {last:.3f}" for first, last in ends]
         rows.append([LABELS[arm], *cells, spread([run.about["minutes"] for run in mine], 0)])
     return f"Trainings, means over runs; rewards of a missing answer are 0.\n\n{_table(heads, rows)}"
-
-
-_PARTS: Final = (slice(None, _PART), slice(-_PART, None))
 
 
 def _provenance(runs: Sequence[Run]) -> str:

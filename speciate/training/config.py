@@ -69,8 +69,8 @@ class TrainConfig:
     remembered: PositiveInt = 256
     """Problems whose answers are kept as parents."""
     unsolved_only: bool = False
-    """Draw no problem again whose targets have all been met, each by some answer: training on what is solved costs
-    diversity (arXiv 2606.15455)."""
+    """Draw no problem again, nor its answers, whose targets have all been met, each by some answer: training on what is
+    solved costs diversity (arXiv 2606.15455). For objectives that are maximized from 0 to 1."""
     updates: PositiveInt = 1
     """Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect."""
     micro_batch: NonNegativeInt = 0

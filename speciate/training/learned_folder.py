@@ -97,7 +97,7 @@ def keep_checkpoint(
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
     # No step needs states before the parent's, which a repeated attempt reads; of late attempts, others may be newer.
-    for path in learned.glob(f"{task.slug}-*/{OPTIMIZER}"):
+    for path in learned.glob(f"{task.slug}-{'[0-9a-f]' * 12}/{OPTIMIZER}"):
         if (version := manifest_in(path.parent)) is not None and version.steps < task.step:
             with suppress(OSError):
                 path.unlink()

@@ -96,9 +96,9 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     used.clear()
     ESTIMATORS[config.method](rewards, np.zeros(config.group, np.int64), config=noted, rng=rng)
     changed = (each.name for each in fields(EstimatorConfig) if getattr(config.estimator, each.name) != each.default)
-    idle = {f"method {config.method}": [f"estimator.{name}" for name in changed if name not in used]}
+    idle = {f"method {config.method}": [f"estimator.{name}" for name in changed if name not in used - {"step"}]}
     if task.codec is not None:
-        english = ("max_prompt_tokens", "max_tokens", "prompt_style")
+        english = ("max_prompt_tokens", "max_tokens", "prompt_style", "warm_up")
         idle[f"task {task.name}"] = [name for name in english if getattr(config, name) != getattr(TrainConfig, name)]
     for owner, names in idle.items():
         if names:
@@ -138,6 +138,9 @@ def train_policy(
 
     check_run(task, config, folder, resume=resume)
     problems = problems_of(task, Split.TRAIN, config.problems)
+    plain = all(o.role == "objective" and o.maximized and o.range == (0, 1) for p in problems for o in p.objectives)
+    if config.unsolved_only and not plain:
+        raise InvalidInputError("unsolved_only: expected objectives that are maximized from 0 to 1, and no others.")
     identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
     identity["data_digest"] = digest_of([problem.digest for problem in problems])
     if is_complete(identity, folder, resume=resume):

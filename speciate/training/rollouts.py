@@ -88,6 +88,9 @@ class TrainingPopulations:
         if len(self._members) > self._remembered:
             self._members.popitem(last=False)
 
+    def forget(self, problem: int) -> None:
+        self._members.pop(problem, None)
+
     def draw(self, rng: np.random.Generator) -> tuple[int, Individual]:
         """Return a problem with a parent: its best answer under a random weighting."""
         problem = list(self._members)[int(rng.integers(len(self._members)))]

@@ -123,12 +123,18 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return rows
 
     def _draw_problem(self) -> int:
+        numbers: Sequence[int] = range(len(self.problems))
         if self.config.unsolved_only:
-            every = [(1 << len(problem.targets)) - 1 for problem in self.problems]
-            unsolved = [i for i, targets in enumerate(every) if self._met.get(i, 0) != targets]
-            if unsolved:
-                return unsolved[int(self.rng.integers(len(unsolved)))]
-        return int(self.rng.integers(len(self.problems)))
+            numbers = [number for number in numbers if not self._solved(number)] or numbers
+        return numbers[int(self.rng.integers(len(numbers)))]
+
+    def _solved(self, number: int) -> bool:
+        return self._met.get(number, 0) == (1 << len(self.problems[number].targets)) - 1
+
+    def _note_met(self, number: int, vector: tuple[float, ...]) -> None:
+        self._met[number] = self._met.get(number, 0) | self.problems[number].targets_met(vector)
+        if self._solved(number):
+            self.populations.forget(number)
 
     def _prompt(self, problem: Problem, parent: Individual | None) -> dict[str, Any]:
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
@@ -275,8 +281,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             for program, vector in zip(programs, vectors, strict=True):
                 self._sampled.append((row["problem"], vector))
                 self.populations.add(row["problem"], program, vector)
-                met = self.problems[row["problem"]].targets_met(vector)
-                self._met[row["problem"]] = self._met.get(row["problem"], 0) | met
+                if self.config.unsolved_only:
+                    self._note_met(row["problem"], vector)
         self._estimate(rewards, answered, inputs)
         means = rewards.mean(axis=(1, 2))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
@@ -294,7 +300,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Compute the advantages of this process's rollouts. Groups never span processes (``trl_arguments``)."""
         groups = np.arange(len(rows)) // self.num_generations
         scratch = np.array([row["parent"] is None for row in rows])
-        config = replace(self.config.estimator, step=int(self.state.global_step))
+        config = replace(self.config.estimator, step=int(self.state.global_step) // self.config.updates)
         self._advantages = ESTIMATORS[self.config.method](rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
         flat = self._advantages.reshape(-1, self.num_generations).any(axis=1) == 0

@@ -120,8 +120,7 @@ def warm_up(
         task, replace(config, method="vpo"), identity | {"data_digest": digest_of(examples)}, gate.measured
     )
     with writing(folder):
-        update = {"method": "warm-up", "steps": steps, "warm_up": record}
-        write_manifest(folder, manifest.model_copy(update=update))
+        write_manifest(folder, manifest.model_copy(update={"method": "warm-up", "steps": steps, "warm_up": record}))
     shutil.rmtree(folder / CHECKPOINTS)
 
 

@@ -12,7 +12,15 @@ import pytest
 
 from experiments.real_model.answers import FORMS, read_answers, write_lines
 from experiments.real_model.plan import BASE, PLANS, PRIMARY, SET, SETS, Job, Plan
-from experiments.real_model.report import compare, met_for_tokens, met_within, read_runs, verdict, write_page
+from experiments.real_model.report import (
+    compare,
+    met_for_tokens,
+    met_within,
+    read_runs,
+    token_ceiling,
+    verdict,
+    write_page,
+)
 from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason, rejected
 from speciate.training.tasks import Split
@@ -112,6 +120,12 @@ def test_answers_are_stored_by_their_tests(tmp_path: Path) -> None:
     assert met_within(sets, 6).tolist() == [2, 2]
     assert met_for_tokens(sets, 39).tolist() == [1, 1]
     assert met_for_tokens(sets, 40).tolist() == [2, 2]
+
+
+def test_no_arm_runs_out_of_answers_at_equal_tokens(tmp_path: Path) -> None:
+    policy(tmp_path, "vpo", 0, ["400000000"] * 10, tokens=60)
+    policy(tmp_path, "grpo", 0, ["400"] * 33, tokens=10)
+    assert token_ceiling(read_runs(tmp_path)) == 330
 
 
 def experiment(folder: Path, vpo: Sequence[int], grpo: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from experiments.generation import generate  # noqa: E402
 from speciate.domain.errors import ConflictError, InvalidInputError, LearningError, NotFoundError, UnavailableError  # noqa: E402
-from speciate.domain.learning import Learning, Lineage  # noqa: E402
+from speciate.domain.learning import Learning, Lineage, learned_slug  # noqa: E402
 from speciate.domain.policy import Policy, PromptFormat, PromptStyle  # noqa: E402
 from speciate.domain.rollout import Prompt  # noqa: E402
 from speciate.inference.engine import Engine  # noqa: E402
@@ -147,6 +147,14 @@ def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: P
         tasks.append(following(tasks[-1], taken[-1], tmp_path))
     TorchLearner(tmp_path).step(tasks[1])
     assert (tmp_path / taken[2].model / OPTIMIZER).is_file()
+
+
+def test_the_optimizer_of_a_run_that_began_with_a_version_stays(tmp_path: Path) -> None:
+    first = task()
+    taken = TorchLearner(tmp_path).step(replace(first, slug=learned_slug(first.slug, "b" * 32)))
+    again = TorchLearner(tmp_path).step(first)
+    TorchLearner(tmp_path).step(following(first, again, tmp_path))
+    assert (tmp_path / taken.model / OPTIMIZER).is_file()
 
 
 def test_others_may_read_a_version(tmp_path: Path) -> None:

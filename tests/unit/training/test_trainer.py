@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,8 +155,6 @@ def test_a_mutation_has_the_same_length_limit_as_in_serving():
 
 
 def test_solved_problems_are_not_drawn_again():
-    from types import SimpleNamespace
-
     from speciate.training.tasks import GENERATED, Split
     from speciate.training.trainer import VectorTrainer
 
@@ -163,10 +163,27 @@ def test_solved_problems_are_not_drawn_again():
     for gated in (True, False):
         trainer = SimpleNamespace(problems=problems, config=SimpleNamespace(unsolved_only=gated),
                                   rng=np.random.default_rng(0), _met={0: 0b11, 1: 0b01, 2: 0b11})  # fmt: skip
+        trainer._solved = partial(VectorTrainer._solved, trainer)
         drawn[gated] = {VectorTrainer._draw_problem(trainer) for _ in range(60)}
         trainer._met = dict.fromkeys(range(4), 0b11)
         assert 0 <= VectorTrainer._draw_problem(trainer) < 4, "all are solved"
     assert drawn == {True: {1, 3}, False: {0, 1, 2, 3}}
+
+
+def test_answers_to_solved_problems_are_not_changed():
+    from speciate.training.rollouts import TrainingPopulations
+    from speciate.training.tasks import GENERATED, Split
+    from speciate.training.trainer import VectorTrainer
+
+    problems = list(GENERATED["maze"].problems(Split.TRAIN, 2))
+    trainer = SimpleNamespace(problems=problems, populations=TrainingPopulations(9), _met={})
+    trainer._solved = partial(VectorTrainer._solved, trainer)
+    gold, diamond = (1.0, 1.0, 0.2, 1.0), (1.0, 0.2, 1.0, 1.0)
+    for number, vectors in enumerate([[gold, diamond], [gold]]):
+        for vector in vectors:
+            trainer.populations.add(number, "path", vector)
+            VectorTrainer._note_met(trainer, number, vector)
+    assert {trainer.populations.draw(np.random.default_rng(seed))[0] for seed in range(9)} == {1}
 
 
 def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
@@ -475,6 +492,8 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
             ["--task", "maze", "--method", "vpo", "--set", "prompt_style=prefilled", "--set", "max_tokens=5"],
             "task maze does not use max_tokens and prompt_style",
         ),
+        (["--task", "maze", "--method", "vpo", "--warm-up"], "task maze does not use warm_up"),
+        (["--task", "programs", "--method", "pkpo", "--set", "estimator.step=5"], "pkpo does not use estimator.step"),
         (["--task", "programs", "--method", "vpo", "--steps", "4", "--set", "steps=3"], "Write --steps 3."),
         (["--task", "programs", "--method", "vpo", "--gpu"], "--gpu: torch finds no CUDA device"),
     ],
