@@ -32,8 +32,7 @@ def list_problems(
     stores: StoresDep, visibility: VisibilityFilter = Visibility.VISIBLE, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[ProblemSummary]:
     """List problem versions, newest first."""
-    versions = stores.catalog.problems(visibility=visibility, limit=limit, cursor=cursor)
-    return stores.overview.problem_results(versions)
+    return stores.overview.problem_results(stores.catalog.problems(visibility=visibility, limit=limit, cursor=cursor))
 
 
 @router.post(

@@ -49,11 +49,12 @@ class BestResult:
         return self.problem.ranking.violations(self._vector)
 
     @cached_property
-    def values(self) -> list[tuple[Objective, float, float | None, str]]:
+    def values(self) -> list[tuple[Objective, float | None, float | None, str]]:
         """For the most important objectives: the reward, the seed's, and whether it is better or worse than that."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        rows = [(objective, self.rewards[objective.name], self.seed.get(objective.name)) for objective in objectives]
-        return [(o, value, seed, o.verdict(value, seed) if seed is not None else "") for o, value, seed in rows]
+        measured = self.candidate_of(self.number).measured if self.number else {}
+        rows = [(o, measured.get(o.name), self.seed.get(o.name)) for o in objectives]
+        return [(o, v, seed, "" if v is None or seed is None else o.verdict(v, seed)) for o, v, seed in rows]
 
     @cached_property
     def targets(self) -> list[dict[str, Any]]:

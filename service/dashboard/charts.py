@@ -87,8 +87,8 @@ def to_json(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return to_json(value.tolist())
     if isinstance(value, float):
-        # Six digits are finer than any screen and halve the size of the response.
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        # Ten digits are finer than any zoom, and shorten the response.
+        return float(f"{value:.10g}") if math.isfinite(value) else None
     return value
 
 

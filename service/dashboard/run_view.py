@@ -151,7 +151,8 @@ class RunView:
             first = self.candidate(1)
         except NotFoundError:
             return {}
-        return first.rewards or {} if first.role is PolicyRole.SEED else {}
+        seeded = first.measured if first.role is PolicyRole.SEED else {}
+        return {name: value for name, value in seeded.items() if value is not None}
 
     @property
     def expected_end(self) -> datetime | None:

@@ -209,7 +209,6 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
 async def _write(scope: Scope, entry: AuditEntry) -> None:
     # A failing audit log must not block or delay requests: entries it cannot store go to the process log.
     try:
-        app_state = cast("AppState", scope["app"].state.app_state)
-        await to_thread.run_sync(app_state.stores.audit.write, entry)
+        await to_thread.run_sync(cast("AppState", scope["app"].state.app_state).stores.audit.write, entry)
     except (SpeciateError, SQLAlchemyError, AttributeError) as error:
         _log.error("audit entry not stored: %s: %s", error, entry)

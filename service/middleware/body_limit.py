@@ -78,8 +78,7 @@ class BodyLimit:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
         remedy = "SPECIATE_MAX_BODY_BYTES sets the limit." if most == self._max_bytes else None
-        error = TooLargeError(f"the body exceeds {most} bytes.", remedy=remedy)
-        response = error_response(error)
+        response = error_response(TooLargeError(f"the body exceeds {most} bytes.", remedy=remedy))
         response.headers["Connection"] = "close"
 
         async def lingering(message: Message) -> None:

@@ -158,7 +158,7 @@ def test_actions_are_hidden_from_a_read_only_token(
     page = visitor_context.new_page()
     shown: dict[Scope, dict[str, int]] = {}
     changing = "main form[method=post] button, main [popovertarget], main .button[href*='/new']"
-    for scope in (Scope.READ, Scope.SUBMIT):
+    for scope in (Scope.READ, Scope.PROPOSE, Scope.SUBMIT):
         made = site.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
         page.context.clear_cookies()
         log_in(page, f"{guarded.url}/access", made.token)
@@ -169,10 +169,11 @@ def test_actions_are_hidden_from_a_read_only_token(
             shown[scope][path] = page.locator(changing).locator("visible=true").count()
             assert page.get_by_text("Read-only token").is_visible() == (scope is Scope.READ)
             needs = page.get_by_text("This page needs a token with scope submit").count()
-            assert bool(needs) == (scope is Scope.READ and page.url.split("?")[0].endswith("/new"))
+            assert bool(needs) == (scope is not Scope.SUBMIT and page.url.split("?")[0].endswith("/new"))
     # Every page but the last has actions to hide.
     assert {path for path, count in shown[Scope.SUBMIT].items() if not count} == {"/access"}
     assert not {path: count for path, count in shown[Scope.READ].items() if count}
+    assert {path for path, count in shown[Scope.PROPOSE].items() if count} <= {run, f"{run}/candidates/1"}
     # Filters stay visible.
     page.context.clear_cookies()
     log_in(

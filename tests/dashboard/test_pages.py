@@ -176,6 +176,8 @@ def test_a_paused_run_shows_what_failed_and_what_to_do(visitor: Visitor, site: S
     assert (abs(left["y"] - right["y"]) < 2, left["x"] < right["x"]) == (True, True)
     expect(panel.get_by_role("region", name="Completion")).to_contain_text("I cannot change this program")
     expect(panel).to_contain_text("no_code_block")
+    panel.get_by_role("link", name=re.compile("^candidate ")).first.click()
+    expect(visitor.page.locator("main")).to_contain_text("The answer held no program.")
 
 
 def test_the_description_of_a_target_is_not_monospaced(visitor: Visitor, site: Site) -> None:

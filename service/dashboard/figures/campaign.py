@@ -49,8 +49,7 @@ def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
         f" {hidden:,} problems with fewer evaluations are not drawn; the download has all." if hidden else ""
     )
     height = min(48, 10 + 2 * ((len(drawn) + 1) // 2 + 1))
-    title = "Allocation of evaluations"
-    return Chart("allocation", title, note, data, layout, Table(columns, rows), height=height)
+    return Chart("allocation", "Allocation of evaluations", note, data, layout, Table(columns, rows), height=height)
 
 
 def campaign_progress_chart(slices: Sequence[SliceRecord]) -> Chart:

@@ -101,7 +101,7 @@ def _progress_lines(
     columns = population.columns
     every = population.improvements(objective, population.feasible if population.feasible.any() else columns.scored)
     leading = population.improvements(objective, population.leading) if population.feasible.any() else every
-    template = hover(f"best {objective.name} so far: %{{y:.6g}}", "candidate %{customdata}", "at %{x} evaluations")
+    template = hover(f"best {objective.name} so far: %{{y:.10g}}", "candidate %{customdata}", "at %{x} evaluations")
     for steps, look in ((every, {"color": "--muted", "dash": "dot"}), (leading, {"color": SERIES[0], "width": 2})):
         if not steps or (steps == leading and look["color"] != SERIES[0]):
             continue
@@ -133,7 +133,7 @@ def _best_value(population: Population, objective: Objective, best: RankedCandid
     if margin := best.margin.get(objective.name):
         text = f" ±{margin:.2g}, 95 % interval from {best.evaluations} evaluations after the end"
         more["error_y"] = {"type": "data", "array": [margin], "color": SERIES[1]}
-    template = hover("best candidate, %{customdata}", f"{objective.name}: %{{y:.6g}}{text}")
+    template = hover("best candidate, %{customdata}", f"{objective.name}: %{{y:.10g}}{text}")
     at, value = [int(population.columns.evaluations[-1])], [best.rewards[objective.name]]
     marker = {"size": 9, "symbol": "diamond", "color": SERIES[1]}
     yield scatter("markers", at, value, template, marker=marker, customdata=[best.number], cliponaxis=False, **more)

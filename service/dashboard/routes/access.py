@@ -88,6 +88,7 @@ def _page(
     admin, projects = principal.scope.includes(Scope.ADMIN), dashboard.stores.projects
     only = None if principal.all_projects else principal.project_id
     context: dict[str, Any] = {
+        "most": _LIMIT,
         "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_LIMIT).items if admin else None,
         "projects": [projects.usage(p.slug) for p in projects.list(only=only, limit=_LIMIT).items],
         "scopes": [scope.value for scope in Scope],

@@ -162,7 +162,7 @@ def _page(
         versions=dashboard.stores.catalog.policies(
             slug=version.definition.slug, visibility=Visibility.ALL, limit=20
         ).items,
-        unlocks=dashboard.stores.unlocks.list(policy_id=version.id, limit=60).items,
+        unlocks=dashboard.stores.unlocks.list(policy_id=version.id, limit=30).items,
         runs=dashboard.stores.runs.list(policy_id=version.id, limit=12).items,
     )
 

@@ -135,8 +135,7 @@ def _figure(name: str, view: RunViewDep) -> Figure:
     if name not in view.makers:
         raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
     run = view.run
-    key = (run.id, run.revision, name, view.x, view.y)
-    return Figure(key, view.makers[name], f"run-{run.id}-{name}")
+    return Figure((run.id, run.revision, name, view.x, view.y), view.makers[name], f"run-{run.id}-{name}")
 
 
 add_figure_routes(router, "/{run_id}/figures/{name}", _figure)

@@ -143,7 +143,7 @@ def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     values = form.fields
     try:
         body = {"budget": {}} | FORM.read(values)
-        body["seed_from"] = [SeedSource.parse(source) for source in body.get("seed_from", ())]
+        body["seed_from"] = [SeedSource.parse(str(source)) for source in body.get("seed_from", ())]
         submitted = RunSubmission.model_validate(body)
         require_confirmation(values, body["budget"])
         run_id = start_submitted(submitted, dashboard.stores, idempotency_key(values, submitted.digest))

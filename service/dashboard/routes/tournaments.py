@@ -51,8 +51,6 @@ _TABS: Final[dict[str, tuple[str, ...]]] = {
     "design": (),
 }
 """Sections of the report by tab."""
-_REST: Final = "design"
-"""Tab with the other sections."""
 _CHARTS: Final = {"reached": "", "differences": "comparisons"}
 """Tab of each chart."""
 
@@ -171,7 +169,7 @@ def _revision(record: TournamentRecord) -> str:
 def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) -> dict[str, Any]:
     report = dashboard.report(record)
     tab_of = {key: name for name, keys in _TABS.items() for key in keys}
-    all_sections = [section for section in sections(report) if tab_of.get(section.key, _REST) == tab]
+    all_sections = [section for section in sections(report) if tab_of.get(section.key, "design") == tab]
     return {
         "tabs": ("", *_TABS),
         "tab": tab,

@@ -30,9 +30,9 @@
 
   // Filters submit on change.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
-  for (const select of all("select[data-resend]")) {
-    select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
-  }
+  document.addEventListener("change", ({ target }) => {
+    if (target.matches("select[data-resend]")) target.form.requestSubmit(one("button[formmethod]", target.form));
+  });
 
   // Lists that fit on a page are sorted in place.
   for (const head of all("table[data-sortable] thead th")) {

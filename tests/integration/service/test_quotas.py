@@ -56,7 +56,8 @@ def test_declared_budgets_count_in_full_until_the_run_ends(lab: Lab) -> None:
     assert "30 evaluations a day" in details
     assert "13 are declared or spent today, 17 are left, this requests 18" in details
     assert "The day ends at 2" in details
-    refused(lab.api.post("/v1/runs", run(None, seconds=60.0)), 403, "quota-exceeded")
+    details = refused(lab.api.post("/v1/runs", run(None, seconds=60.0)), 403, "quota-exceeded")["detail"]
+    assert "campaigns" not in details
     lab.start(17)
     refused(lab.api.post("/v1/runs", run(1)), 403, "quota-exceeded")
     lab.api.post(f"/v1/runs/{first}:cancel")
