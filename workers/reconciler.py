@@ -25,7 +25,7 @@ from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED, WorkerCounters
 from speciate.storage.runs.store import UNENDED
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import beat, exclude_downtime, report_stalled
+from speciate.storage.work.reconciler import DOWNTIME_S, beat, exclude_downtime, report_stalled
 from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import settings, stores, worker
@@ -70,7 +70,10 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
                             leads.beat()
                             fresh = False
                         _one_pass(stores, busy=leads.busy)
+                    waited = time.time()
                     stop.wait(_PASS_S)
+                    if time.time() - waited > DOWNTIME_S:
+                        break  # the machine slept, which is no work of the runs: begin as after a stop
         except (DBAPIError, SpeciateError) as error:
             _log.warning("the reconciler retries: %s", error)
         except Exception:  # noqa: BLE001 - without a reconciler lost work is never recovered: it must survive any defect
@@ -115,18 +118,17 @@ def recover(stores: Stores, counters: Callable[[], WorkerCounters], runs: Sequen
         stores.signals.committed(commit)
 
 
-class _Periodic:
-    """Run a step at most once an interval, first after one interval."""
+def _every(interval_s: Callable[[], float], step: Callable[[Stores], None]) -> Callable[[Stores], None]:
+    """Return a step that runs at most once an interval, first after one interval."""
+    last = time.monotonic()
 
-    def __init__(self, step: Callable[[Stores], None], interval_s: Callable[[], float]) -> None:
-        self._step = step
-        self._interval_s = interval_s
-        self._last = time.monotonic()
+    def run(stores: Stores) -> None:
+        nonlocal last
+        if time.monotonic() - last >= interval_s():
+            last = time.monotonic()
+            step(stores)
 
-    def __call__(self, stores: Stores) -> None:
-        if time.monotonic() - self._last >= self._interval_s():
-            self._last = time.monotonic()
-            self._step(stores)
+    return run
 
 
 def _tell_stalls(stores: Stores) -> None:
@@ -149,8 +151,8 @@ def _tell_waiting(stores: Stores) -> None:
         stores.signals.committed(commit)
 
 
-_report_stalls = _Periodic(_tell_stalls, lambda: min(_STALL_CHECK_S, settings().stall_s))
-_report_waiting = _Periodic(_tell_waiting, lambda: ANNOUNCE_INTERVAL_S)
+_report_stalls = _every(lambda: min(_STALL_CHECK_S, settings().stall_s), _tell_stalls)
+_report_waiting = _every(lambda: ANNOUNCE_INTERVAL_S, _tell_waiting)
 _tournaments = TournamentController()
 _campaigns = CampaignController()
 _retention = RetentionJob()

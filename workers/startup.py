@@ -25,6 +25,8 @@ from workers.composition import evaluator, settings
 
 _POLL_S: Final = 0.2
 _WARN_S: Final = 10.0
+_SLOW_S: Final = 60
+"""Seconds that two container engines take at most to answer, and more."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +65,7 @@ class Presence:
         self._renewing = threading.Lock()
 
     def start(self) -> None:
-        announce(self._stores.redis, self._worker)
+        announce(self._stores.redis, self._worker, _SLOW_S)
         # A pool process must not inherit a lock that the thread holds.
         lock = self._renewing
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -77,10 +79,11 @@ class Presence:
         # In this thread: an engine may take seconds to answer.
         if Queue.EVALUATE.value in self._worker.queues and (removed := evaluator().sweep_containers()):
             _log.warning("removed %d containers that a killed worker had left", removed)
-        rested_at = time.monotonic()
+        rested_at, renewed = time.monotonic(), self._worker
         while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
             with self._renewing:
-                announce(self._stores.redis, self._renewed())
+                announce(self._stores.redis, renewed, _SLOW_S)  # while an engine does not answer
+                announce(self._stores.redis, renewed := self._renewed())
                 if time.monotonic() - rested_at >= settings().rest_s:
                     rested_at = time.monotonic()
                     self._stores.close_unused()

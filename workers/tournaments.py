@@ -126,4 +126,5 @@ def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: Plan
         )
     )
     stores.tournaments.attach(record.id, ordinal, run_id)
-    stores.signals.committed(stores.runs.start(run_id))
+    with suppress(ConflictError):  # another one started or cancelled it
+        stores.signals.committed(stores.runs.start(run_id))

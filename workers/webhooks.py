@@ -39,12 +39,6 @@ class WebhookDispatcher:
         self._thread = threading.Thread(target=self._loop, name="webhooks", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Claim no more deliveries and wait for those in flight."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-
     def _loop(self) -> None:
         pruned_at = time.monotonic()
         in_flight: set[Future[None]] = set()

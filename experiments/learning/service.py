@@ -50,7 +50,7 @@ from speciate.policies.embedded import ADDRESS_VARIABLE
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import LearnedVersion, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.learning import LearningState, SharedLearner, receive_learner
+from speciate.runs.learning import LearningState, receive_learner
 from speciate.runs.progress import RunChange
 from speciate.training.learner import TorchLearner
 from speciate.training.tasks import GENERATED
@@ -115,16 +115,11 @@ class LocalService:
             TorchLearner(self._folder),
             policy_of(job.task, job.arm),
         )
-        shared, last, seconds, ended = (
-            SharedLearner(learned_slug(policy.slug, uuid7().hex), "campaign"),
-            None,
-            0.0,
-            None,
-        )
+        slug, last, seconds, ended = learned_slug(policy.slug, uuid7().hex), None, 0.0, None
         for number in taught:
             context = _context(replace(job, number=number), policy, ARMS[job.arm], plan.turn)
             store.add(context)
-            _hand_on(store.runs[context.run_id], last, shared)
+            _hand_on(store.runs[context.run_id], last, slug)
             last = store.runs[context.run_id]
             found = self._execute(store, context, learner)
             seconds, ended = seconds + found.seconds, found.state.ended
@@ -254,11 +249,11 @@ def _context(job: Job, policy: Policy, estimator: str | None, answers: int) -> R
     return RunContext(uuid7(), problem, policy, UUID(int=1), RunSpec.model_validate(spec), proposer_version=1)
 
 
-def _hand_on(run: MemoryRun, before: MemoryRun | None, shared: SharedLearner) -> None:
+def _hand_on(run: MemoryRun, before: MemoryRun | None, slug: str) -> None:
     """Let a run begin with the learner of the run before it, as the service does between two turns."""
     change = RunChange(run.progress)
     last, owner = (None, None) if before is None else (before.progress, before.context.run_id)
-    receive_learner(change, shared, last, owner)
+    receive_learner(change, slug, "campaign", last, owner)
     run.events.extend(change.events)
     run.progress.events = len(run.events)
     run.learned = None if before is None else before.learned

@@ -39,19 +39,19 @@ class ActiveEvaluations:
         if lease.kind not in _KINDS:
             yield
             return
-        entry = self._tracked[lease.work_id] = _Entry(lease)
+        entry = self._tracked[lease.token] = _Entry(lease)
         try:
             with reporting_to(lambda progress: self._report(entry, progress)):
                 yield
         finally:
-            del self._tracked[lease.work_id]
+            del self._tracked[lease.token]
             if entry.listed_at:
                 with contextlib.suppress(redis.RedisError):
                     self._redis.hdel(_key(lease.run_id), str(lease.work_id))
 
     def renew(self, lease: Lease) -> None:
         """List an evaluation again, with the renewal of its lease."""
-        if (entry := self._tracked.get(lease.work_id)) is not None:
+        if (entry := self._tracked.get(lease.token)) is not None:
             self._write(entry)
 
     def _report(self, entry: _Entry, progress: Progress) -> None:

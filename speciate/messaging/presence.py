@@ -12,10 +12,10 @@ _EXPIRY_S: Final = 16
 _log = logging.getLogger(__name__)
 
 
-def announce(client: redis.Redis, worker: WorkerProcess) -> None:
+def announce(client: redis.Redis, worker: WorkerProcess, for_s: int = _EXPIRY_S) -> None:
     """Announce a worker; repeat every ``ANNOUNCE_INTERVAL_S`` seconds."""
     try:
-        client.set(WORKER_KEY_PREFIX + worker.name, worker.model_dump_json(), ex=_EXPIRY_S)
+        client.set(WORKER_KEY_PREFIX + worker.name, worker.model_dump_json(), ex=for_s)
     except redis.RedisError as error:
         _log.warning("Redis does not respond, worker %s is not listed: %s", worker.name, error)
 

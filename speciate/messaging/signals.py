@@ -9,6 +9,8 @@ from kombu.exceptions import OperationalError as BrokerError
 from speciate.messaging.client_library import redis
 from speciate.ports.work import Commit, WorkRef
 
+_MOST_WAITING: Final = 10_000
+"""Messages in a queue to which none is sent again: each one lets a worker take any unit."""
 _log = logging.getLogger(__name__)
 
 COMMIT_CHANNEL: Final = "speciate:commits"
@@ -31,6 +33,7 @@ class RedisSignals:
                 _log.warning("Redis does not respond, streams of run %s poll: %s", commit.run_id, error)
         for ref in commit.dispatch:
             try:
-                self._send(ref)
+                if commit.last_event or self._redis.llen(ref.queue.value) < _MOST_WAITING:
+                    self._send(ref)
             except (BrokerError, redis.RedisError, OSError) as error:
                 _log.warning("the message of work %s is lost, the reconciler sends it again: %s", ref.id, error)

@@ -4,7 +4,7 @@ Every group is in one place: waiting in the progress, in the payload of one ``le
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -184,21 +184,15 @@ def end_learning(change: RunChange, lease: Lease, reason: str) -> list[int]:
     return lanes
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLearner:
-    """The learner of a campaign: name of the versions, and name of the campaign."""
-
-    slug: str
-    campaign: str
-
-
-def receive_learner(change: RunChange, shared: SharedLearner, before: RunProgress | None, run_id: UUID | None) -> None:
+def receive_learner(
+    change: RunChange, slug: str, campaign: str, before: RunProgress | None, run_id: UUID | None
+) -> None:
     """Let a run of a campaign begin with the version and the waiting groups of the run before it, which leave that one.
 
     Neither run has work in flight. ``before`` and ``run_id`` are those of the run before; None for the first one.
     """
     state = LearningState.model_validate(change.progress.learning)
-    state.slug, state.campaign = shared.slug, shared.campaign
+    state.slug, state.campaign = slug, campaign
     if before is not None:
         last = LearningState.model_validate(before.learning)
         groups = [*last.inside, *last.waiting]
@@ -208,7 +202,7 @@ def receive_learner(change: RunChange, shared: SharedLearner, before: RunProgres
         last.waiting, last.inside, last.busy, last.held = [], [], False, []
         last.passed += len(groups)
         before.learning = last.model_dump()
-        version = f"{shared.slug}@{last.step}" if last.step else None
+        version = f"{slug}@{last.step}" if last.step else None
         change.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(groups))
     change.progress.learning = state.model_dump()
 

@@ -94,8 +94,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     advice = prompter.adviser.read(lease.ordinal, rollouts)
 
     step = 0 if version is None else version.step
-    batch = ProposedBatch(rollouts, proposals, migrants, advice, step, sampled.outages)
-    return work.commit_proposals(lease, batch)
+    return work.commit_proposals(lease, ProposedBatch(rollouts, proposals, migrants, advice, step, sampled.outages))
 
 
 def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:

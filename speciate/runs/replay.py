@@ -178,8 +178,7 @@ def _charged(store: ReplayStore, events: Sequence[Event], lease: Lease) -> Itera
     """Charge what earlier attempts of a unit cost before it is executed."""
     for lost in (event.data for event in events if event.kind is EventKind.WORK_RETRIED):
         if (lost["work"], lost["batch"]) == (lease.kind, lease.ordinal):
-            charge = Charge(int(str(lost.get("tokens", 0))), float(str(lost.get("cost", 0.0))))
-            store.charge(lease.run_id, charge)
+            store.charge(lease.run_id, Charge(int(str(lost.get("tokens", 0))), float(str(lost.get("cost", 0.0)))))
     yield
 
 

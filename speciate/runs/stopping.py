@@ -298,7 +298,7 @@ def _worst_seeds(problem: Problem, candidates: Sequence[Candidate]) -> Diagnosis
     if all(c.proposal.role is not PolicyRole.SEED for c in candidates):
         return None
     silent = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
-    if not silent or any(failure is None for _, failure in silent):
+    if any(failure is None for _, failure in silent):
         return None
     number, failure = silent[-1]
     assert failure is not None  # noqa: S101 - checked above

@@ -18,10 +18,12 @@ ELSE ARRAY(SELECT q.slug || '@' || q.version || ' learning' FROM policies q WHER
 -- alone: True if no policy but that of run r and its mutator took part, nor versions that it learned.
 (r.spec -> 'learning' IS NULL AND NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id))
 
--- waits_for_proposals: True if run_progress p has no work since all candidates of its run come from outside.
--- As ``RunContext.waits_for_proposals``: such a run may wait as long as its proposers like.
-(p.live = 0 AND EXISTS (SELECT FROM runs r JOIN policies a ON a.id = r.policy_id
-  WHERE r.id = p.run_id AND (a.definition ->> 'kind' = 'external' OR r.spec ->> 'engine' IS NOT NULL)))
+-- waits_outside: True if run_progress p has no work since all candidates of its run come from outside, or if an
+-- external evaluator has one. As ``RunContext.waits_for_proposals``: such a run may wait as long as they like.
+(EXISTS (SELECT FROM external_evaluations e
+    WHERE e.run_id = p.run_id AND e.state = 'leased' AND e.lease_until > clock_timestamp())
+  OR p.live = 0 AND EXISTS (SELECT FROM runs r JOIN policies a ON a.id = r.policy_id
+    WHERE r.id = p.run_id AND (a.definition ->> 'kind' = 'external' OR r.spec ->> 'engine' IS NOT NULL)))
 
 -- mutator: The mutator of run r; NULL if it is the policy itself.
 nullif(r.mutator_id, r.policy_id)

@@ -87,8 +87,7 @@ class UnlockStore(ScopedStore):
         They are in order of time. A record took fewer evaluations than every earlier unlock.
         """
         conditions, binds = self._confirmed(problem_id, unlocks_only=True)
-        query = SQL.build("history", conditions=conditions)
-        rows = self._rows(query, binds | {"latest": latest})
+        rows = self._rows(SQL.build("history", conditions=conditions), binds | {"latest": latest})
         return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows), rows[0].total if rows else 0
 
     def _confirmed(self, problem_id: UUID, *, unlocks_only: bool = False) -> tuple[str, dict[str, Any]]:

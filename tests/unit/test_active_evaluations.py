@@ -51,7 +51,18 @@ class Hashes:
 
 def lease(kind: WorkKind = WorkKind.EVALUATE, run_id: UUID | None = None) -> SimpleNamespace:
     payload = {"first": 4, "proposals": [1, 2], "number": 9}
-    return SimpleNamespace(work_id=uuid4(), run_id=run_id or uuid4(), kind=kind, payload=payload)
+    return SimpleNamespace(work_id=uuid4(), token=uuid4(), run_id=run_id or uuid4(), kind=kind, payload=payload)
+
+
+def test_two_attempts_at_one_unit_end_each_by_itself() -> None:
+    client, first = Hashes(), lease()
+    second = SimpleNamespace(**{**vars(first), "token": uuid4()})
+    active = ActiveEvaluations(client, expiry_s=30)  # type: ignore[arg-type]
+    with active.track(second):  # type: ignore[arg-type]
+        with active.track(first):  # type: ignore[arg-type]
+            pass
+        active.renew(second)  # type: ignore[arg-type]
+        assert active_evaluations(client, first.run_id)  # type: ignore[arg-type]
 
 
 def test_a_text_lists_an_evaluation_until_it_ends() -> None:

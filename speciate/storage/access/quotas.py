@@ -58,7 +58,8 @@ class LockedQuota:
     def _require(self, what: str, count: int | None, limit: int, used: int) -> None:
         rule = f"project {self.project} may declare {limit:,} {what} a day"
         if count is None:
-            raise QuotaExceededError(f"{rule}; this has no budget of {what}.", remedy="Declare one; campaigns cannot.")
+            remedy = f"Declare one{'; campaigns cannot' * (what == 'tokens')}."
+            raise QuotaExceededError(f"{rule}; this has no budget of {what}.", remedy=remedy)
         if used + count > limit:
             ends = self.today + timedelta(days=1)
             left = f"{used:,} are declared or spent today, {max(0, limit - used):,} are left, this requests {count:,}"

@@ -15,13 +15,14 @@ WHERE r.project_id = :id AND (g.state = 'running' OR g.state = 'created'
 state IN ('completed', 'failed', 'cancelled')
 
 -- used: What counts towards the quotas of a day: runs, tournaments and campaigns that were declared on it.
-SELECT coalesce(sum(evaluations), 0)::bigint AS evaluations, coalesce(sum(tokens), 0)::bigint AS tokens FROM (
+SELECT least(coalesce(sum(evaluations), 0), 9223372036854775807)::bigint AS evaluations,
+  least(coalesce(sum(tokens), 0), 9223372036854775807)::bigint AS tokens FROM (
   SELECT CASE WHEN g.{ended} THEN g.evaluations + g.reserved_evaluations ELSE g.budget_evaluations END AS evaluations,
     CASE WHEN g.{ended} THEN g.tokens + g.reserved_tokens ELSE g.budget_tokens END AS tokens
   FROM runs r JOIN run_progress g ON g.run_id = r.id WHERE r.project_id = :id AND r.own AND r.created_at >= :today
   UNION ALL
-  SELECT n.evaluations + n.open * coalesce(cast(t.declaration -> 'budget' ->> 'evaluations' AS bigint), 0),
-    n.tokens + n.open * coalesce(cast(t.declaration -> 'budget' ->> 'tokens' AS bigint), 0)
+  SELECT n.evaluations + n.open::numeric * coalesce(cast(t.declaration -> 'budget' ->> 'evaluations' AS bigint), 0),
+    n.tokens + n.open::numeric * coalesce(cast(t.declaration -> 'budget' ->> 'tokens' AS bigint), 0)
   FROM tournaments t CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE t.{ended} IS FALSE AND NOT coalesce(g.{ended}, false)) AS open,
       coalesce(sum(g.evaluations + g.reserved_evaluations) FILTER (WHERE t.{ended} OR g.{ended}), 0) AS evaluations,

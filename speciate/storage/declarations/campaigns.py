@@ -48,8 +48,7 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
     sql: ClassVar[Statements] = Statements(__file__, waits=f"'{WAITS_FOR_GRANT}'")
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Campaign) -> None:
-        quota = lock_quota(connection, self._home)
-        quota.require(connection, declared.evaluations, None, besides=new_id)
+        lock_quota(connection, self._home).require(connection, declared.evaluations, None, besides=new_id)
         connection.execute(self.sql.add_problems, {"id": new_id, "problems": list(declared.problems)})
 
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:  # noqa: ARG002

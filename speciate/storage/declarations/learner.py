@@ -10,7 +10,7 @@ from speciate.domain.errors import ConflictError
 from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit
-from speciate.runs.learning import LearningState, SharedLearner, receive_learner
+from speciate.runs.learning import LearningState, receive_learner
 from speciate.schema.runs import LearningRecord
 from speciate.storage.runs.locking import lock_progress
 from speciate.storage.statements import Statements
@@ -32,14 +32,14 @@ def move_learner(
     holder = connection.execute(SQL.holder, {"id": campaign_id}).scalar_one_or_none()
     if holder == run_id:
         return ()
-    shared = SharedLearner(learned_slug(base, campaign_id.hex), campaign)
     runs = {each: lock_progress(connection, each) for each in sorted({run_id, *([holder] if holder else [])})}
     locked, before = runs[run_id], runs.get(holder) if holder else None
     if before is not None and before.progress.live:
         raise ConflictError(f"run {holder} is still at work.")
     if locked.progress.state not in {RunState.CREATED, RunState.PAUSED} or locked.progress.live:
         raise ConflictError(f"run {run_id} does not begin a turn.")
-    receive_learner(locked, shared, None if before is None else before.progress, holder)
+    last = None if before is None else before.progress
+    receive_learner(locked, learned_slug(base, campaign_id.hex), campaign, last, holder)
     connection.execute(SQL.give, {"id": campaign_id, "run_id": run_id})
     commits = [write_change(connection, locked)]
     if before is not None:

@@ -122,8 +122,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
 
     def project_of(self, declared_id: UUID) -> UUID:
         """Return the project of a declaration."""
-        query = sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)
-        return cast("UUID", self._value(query))
+        return cast("UUID", self._value(sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)))
 
     def pending(self) -> tuple[UUID, ...]:
         """Return the declarations that the controller must look at."""

@@ -20,7 +20,7 @@ WHERE w.state IN ('ready', 'leased', 'parked') AND p.state = 'running' GROUP BY 
 
 -- stalled: Number of stalled runs: every commit sets the clock of a run, so an old clock means no commits.
 SELECT count(*) FROM run_progress p
-WHERE p.state = 'running' AND NOT {waits_for_proposals}
+WHERE p.state = 'running' AND NOT {waits_outside}
   AND (p.running_since < clock_timestamp() - make_interval(secs => :stall_s)
     OR 'run.stalled' = (SELECT e.kind FROM events e WHERE e.run_id = p.run_id AND e.seq = p.events))
 

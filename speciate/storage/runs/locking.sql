@@ -14,5 +14,5 @@ SELECT run.*, finished.* FROM run LEFT JOIN finished ON true
 
 -- save: Save the progress of a run.
 UPDATE run_progress SET state = :state, seconds = :seconds, running_since = :running_since,
-  started_at = coalesce(started_at, :started_at), finished_at = :finished_at, {assignments}
+  started_at = coalesce(started_at, :started_at), finished_at = coalesce(finished_at, :finished_at), {assignments}
 WHERE run_id = :run_id

@@ -23,13 +23,12 @@ _SKEW_S: Final = 3600.0
 class PurgeStore(RetentionStore):
     """Removes deleted runs, problems and policies."""
 
-    def due(self, before: datetime, kind: str = "run") -> tuple[UUID, ...]:
-        """Return what was deleted before a time: runs, or problems or policies that no run refers to."""
+    def _due(self, before: datetime, kind: str) -> tuple[UUID, ...]:
         return tuple(row[0] for row in self._rows(_DUE[kind], {"before": before}))
 
     def count(self, before: datetime) -> int:
         """Return how much ``purge`` would remove at least: problems and policies may wait for runs."""
-        return sum(len(self.due(before, kind)) for kind in _DUE)
+        return sum(len(self._due(before, kind)) for kind in _DUE)
 
     def purge(self, before: datetime, now: datetime, principal: str) -> int:
         """Remove what was deleted before a time, and return the number of removed runs, problems and policies.
@@ -38,7 +37,7 @@ class PurgeStore(RetentionStore):
         """
         removed = 0
         for kind in _DUE:
-            for each in self.due(before, kind):
+            for each in self._due(before, kind):
                 removed += self._remove(kind, each, before, principal)
         if removed:
             orphans, since = self._rows(SQL.orphaned_prompts), floor7(now.timestamp() - _SKEW_S)

@@ -135,8 +135,7 @@ class PostgresRunStore(ScopedStore):
         """Change name, tags or note, in any state; open pages show the change at once."""
         with self._engine.begin() as connection:
             touched = self._touch(connection, run_id)
-            row = connection.execute(SQL.labels, {"id": run_id}).one()
-            labels = change.of(Labels.model_validate(row._asdict()))
+            labels = change.of(Labels.model_validate(connection.execute(SQL.labels, {"id": run_id}).one()._asdict()))
             connection.execute(SQL.set_labels, {"id": run_id, **labels.stored_json()})
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 

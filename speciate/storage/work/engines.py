@@ -183,8 +183,7 @@ class EngineSessions(ScopedStore):
                 return None  # it is booked, or the session has ended, which charged the reservation
             ledger.settle(locked.progress, context, reservation.tokens, rollouts)
             ledger.charge(locked.progress, lost)
-            batch = [*enumerate(rollouts)]
-            insert_rollouts(connection, context, reservation.request_id, reservation.ordinal, batch)
+            insert_rollouts(connection, context, reservation.request_id, reservation.ordinal, [*enumerate(rollouts)])
             return write_change(connection, locked)
 
     @with_retries

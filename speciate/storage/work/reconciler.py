@@ -27,7 +27,7 @@ DOWNTIME_S = 15.0
 
 @dataclass
 class Reconciler:
-    """One pass of recovery: expired leases, spent time, unstarted runs and lost messages."""
+    """One pass of recovery: expired leases, spent time and lost messages."""
 
     engine: sa.Engine
     load_context: Callable[[UUID], RunContext]
@@ -41,11 +41,9 @@ class Reconciler:
         with reading(self.engine) as connection:
             expired = connection.execute(SQL.expired, keys).all()
             overdue = connection.execute(SQL.overdue, keys).scalars().all()
-            unstarted = connection.execute(SQL.unstarted, keys).scalars().all()
         steps: tuple[tuple[str, Callable[[Any], None], Sequence[Any]], ...] = (
             ("reclaim", self._reclaim, expired),
             ("end overdue", self._end_overdue, overdue),
-            ("start", self._start, unstarted),
         )
         for name, step, rows in steps:
             for each in rows:
@@ -64,13 +62,6 @@ class Reconciler:
                 stopping.expire(locked, context, confirming)
                 self._commits.append(write_change(connection, locked))
 
-    def _start(self, run_id: UUID) -> None:
-        with self.engine.begin() as connection:
-            locked = lock_progress(connection, run_id)
-            if locked.progress.state is RunState.CREATED:
-                ledger.start(locked, self.load_context(run_id))
-                self._commits.append(write_change(connection, locked))
-
     def _reclaim(self, work: sa.Row[Any]) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, work.run_id)
@@ -86,7 +77,12 @@ class Reconciler:
                 return
             self._poisoned += 1
             if kind is WorkKind.CONFIRM:
-                self._commits.append(_postpone(connection, locked, work.id))
+                # Its claim is neither confirmed nor refuted.
+                connection.execute(SQL.reset_attempts, {"id": work.id})
+                if locked.progress.state is RunState.RUNNING:
+                    reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
+                    stopping.pause(locked, reason, fault=True)
+                self._commits.append(write_change(connection, locked))
                 return
             if kind is not WorkKind.EVALUATE:
                 connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
@@ -113,15 +109,6 @@ class Reconciler:
         dispatch = (WorkRef(lease.work_id, lease.kind, retried=lease.attempt > 0),) if running else ()
         self._commits.append(Commit(commit.run_id, dispatch, (), commit.revision, commit.last_event))
         self._retried += 1
-
-
-def _postpone(connection: sa.Connection, locked: LockedRun, work_id: UUID) -> Commit:
-    """Pause a run whose confirmation keeps losing its worker, which neither confirms nor refutes the claim."""
-    connection.execute(SQL.reset_attempts, {"id": work_id})
-    if locked.progress.state is RunState.RUNNING:
-        reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
-        stopping.pause(locked, reason, fault=True)
-    return write_change(connection, locked)
 
 
 def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:

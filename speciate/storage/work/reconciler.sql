@@ -25,8 +25,8 @@ UPDATE work SET state = 'poisoned', lease_token = NULL, lease_until = NULL, reas
 -- After 2, 4, 8, … 64 seconds: soon after the broker lost one, rarely if the queue is just long.
 UPDATE work w SET dispatched_at = clock_timestamp(), resends = resends + 1 FROM run_progress p
 WHERE p.run_id = w.run_id AND p.state = 'running' AND w.state = 'ready'
-  AND (w.dispatched_at IS NULL OR w.dispatched_at < clock_timestamp() - make_interval(secs => least(power(2,
-          w.resends + 1), 64)))
+  AND (w.dispatched_at IS NULL OR w.dispatched_at < clock_timestamp() - make_interval(secs => power(2,
+          least(w.resends + 1, 6))))
   AND (CAST(:runs AS uuid[]) IS NULL OR w.run_id = ANY(:runs))
 RETURNING w.id, w.run_id, w.kind, w.attempt
 
@@ -34,15 +34,11 @@ RETURNING w.id, w.run_id, w.kind, w.attempt
 SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {running_seconds}
   AND (CAST(:runs AS uuid[]) IS NULL OR run_id = ANY(:runs))
 
--- unstarted: Runs whose creator stopped before starting them.
-SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id
-WHERE p.state = 'created' AND r.created_at < clock_timestamp() - interval '5 seconds'
-  AND (CAST(:runs AS uuid[]) IS NULL OR r.id = ANY(:runs)) LIMIT 256
-
 -- exclude_downtime: Charge runs that were running when the service stopped until that time.
 UPDATE run_progress p SET running_since = clock_timestamp(),
-  seconds = p.seconds + greatest(0, extract(epoch FROM r.alive_at - p.running_since))
-FROM reconciler r WHERE p.state = 'running' AND r.alive_at < clock_timestamp() - make_interval(secs => :gap_s)
+  seconds = p.seconds + greatest(0, extract(epoch FROM (SELECT alive_at FROM reconciler) - p.running_since))
+WHERE p.state = 'running'
+  AND NOT EXISTS (SELECT FROM reconciler WHERE alive_at >= clock_timestamp() - make_interval(secs => :gap_s))
 
 -- abandon: Charge running runs until a time, and from now on.
 UPDATE run_progress SET running_since = clock_timestamp(),
@@ -56,7 +52,7 @@ UPDATE work SET lease_until = clock_timestamp() WHERE state = 'leased' AND run_i
 -- Every commit sets the clock of a run. The last event of a reported run is the report.
 SELECT p.run_id FROM run_progress p LEFT JOIN events e ON e.run_id = p.run_id AND e.seq = p.events
 WHERE p.state = 'running' AND p.running_since < clock_timestamp() - make_interval(secs => :stall_s)
-  AND e.kind IS DISTINCT FROM 'run.stalled' AND NOT {waits_for_proposals} LIMIT 256
+  AND e.kind IS DISTINCT FROM 'run.stalled' AND NOT {waits_outside} LIMIT 256
 
 -- unfinished_work: Unfinished work of a run by state.
 SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,

@@ -193,6 +193,15 @@ def test_a_paused_run_stops_its_engine(lab: Lab) -> None:
     assert acquire(lab) is not None
 
 
+def test_the_end_of_an_engine_does_not_move_the_end_of_its_run(lab: Lab) -> None:
+    run = started(lab)
+    session = session_of(lab)
+    lab.api.post(f"/v1/runs/{run}:cancel")
+    ended = run_of(lab, run)["finished_at"]
+    end(lab, session, "released")
+    assert run_of(lab, run)["finished_at"] == ended
+
+
 def test_others_propose_nothing_in_the_run_of_an_engine(lab: Lab) -> None:
     run = started(lab)
     proposals = {"proposals": [{"program": "x = 1\ny = 1\n"}]}

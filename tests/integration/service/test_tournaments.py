@@ -150,8 +150,22 @@ def test_a_run_whose_worker_was_killed_does_not_outlive_its_tournament(
         with pytest.raises(Killed):
             TournamentController().run(fair.stores)
     assert fair.api.post("/v1/tournaments/first:cancel").status_code == 200
+    fair.stores.work.reconcile()
     play(fair, passes=3, units=0)
     assert rows_of(fair, "SELECT state FROM run_progress") == [(state,)]
+
+
+def test_a_run_that_another_leader_started_does_not_pause_its_tournament(
+    fair: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(fair)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fair.stores.tournaments), "attach", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            TournamentController().run(fair.stores)
+    fair.stores.runs.start(rows_of(fair, "SELECT id FROM runs")[0][0])
+    TournamentController().run(fair.stores)
+    assert rows_of(fair, "SELECT state, reason FROM tournaments") == [("running", None)]
 
 
 NEWER = """UPDATE tournaments SET declaration = declaration || '{"tomorrow": 1}' WHERE slug = 'first'"""

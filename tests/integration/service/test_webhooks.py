@@ -47,7 +47,9 @@ def dispatchers(stores: Stores, settings: Settings) -> Iterator[Callable[[], Web
 
     yield start
     for dispatcher in started:
-        dispatcher.stop()
+        dispatcher._stopping.set()
+        if dispatcher._thread is not None:
+            dispatcher._thread.join()
 
 
 def _add(api: Api, url: str, **body: Any) -> dict[str, Any]:

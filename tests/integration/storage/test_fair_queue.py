@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation
+from speciate.domain.policy import EXTERNAL_POLICY
 from speciate.ports.runs import NewRun
 from speciate.ports.work import EvaluatedBatch, WorkKind, WorkRef
 from speciate.runs.payloads import read_proposals
@@ -120,3 +121,16 @@ def _announce(stores: Stores, runs: list[tuple[UUID, WorkRef]], when: str) -> No
     with stores.engine.begin() as connection:
         ids = {"ids": [ref.id for _, ref in runs]}
         connection.execute(sa.text(f"UPDATE work SET dispatched_at = {when} WHERE id = ANY(:ids)"), ids)
+
+
+def test_a_run_that_waits_for_proposals_takes_no_slot_from_slow_evaluations(stores: Stores) -> None:
+    queue = FairQueue(stores.engine, slots=lambda: 2)
+    run_id, seed = _begin(stores)
+    _evaluate(stores, seed.id, LONG_S * 2)
+    under_way, second = another_evaluation(stores, run_id), another_evaluation(stores, run_id)
+    assert stores.work.claim(under_way) is not None
+    problem, _ = stores.catalog.add_problem(toy_problem(seed_program=""))
+    policy, _ = stores.catalog.add_policy(EXTERNAL_POLICY)
+    waiting, _ = stores.runs.create(NewRun(problem, RunPolicies(policy), toy_spec()))
+    stores.runs.start(waiting)
+    assert queue.choose(second) == second

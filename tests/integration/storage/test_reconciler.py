@@ -99,7 +99,7 @@ def test_periodic_queries_do_not_scan_ended_runs(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
         keys = {"id": UUID(int=0), "runs": None}
-        for query in (SQL.overdue, SQL.unstarted, quotas.SQL.runs_under_way):
+        for query in (SQL.overdue, quotas.SQL.runs_under_way):
             plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), keys).scalars().all()
             assert "ix_run_progress_unended" in "\n".join(plan)
 
@@ -199,16 +199,12 @@ def test_messages_of_a_paused_run_are_not_resent(stores: Stores) -> None:
     assert stores.work.reconcile().resent == 0
 
 
-def test_a_created_run_is_started(stores: Stores) -> None:
-    stored, _ = stores.catalog.add_problem(toy_problem())
-    policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(NewRun(stored, RunPolicies(policy), toy_spec()))
-    assert stores.work.reconcile().commits == ()
+def test_a_message_that_was_sent_a_thousand_times_is_sent_again(stores: Stores) -> None:
+    _begin(stores)
     with stores.engine.begin() as connection:
-        connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))
-    (commit,) = stores.work.reconcile().commits
-    assert (commit.run_id, len(commit.dispatch)) == (run_id, 1)
-    assert stores.runs.get(run_id).state.value == "running"
+        connection.execute(sa.text("UPDATE work SET resends = 1023"))
+    _age_messages(stores, 65)
+    assert stores.work.reconcile().resent == 1
 
 
 def test_downtime_is_not_charged(stores: Stores) -> None:
@@ -225,6 +221,15 @@ def test_downtime_is_not_charged(stores: Stores) -> None:
     run = stores.runs.get(commit.run_id)
     assert run.state.value == "running"
     assert 19 < run.spent.seconds < 40
+
+
+def test_time_before_the_first_service_is_not_charged(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 600}))
+    with stores.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '1 day'"))
+    assert exclude_downtime(stores.engine) == 1
+    stores.work.reconcile()
+    assert stores.runs.get(commit.run_id).state.value == "running"
 
 
 def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None:
