@@ -72,9 +72,9 @@ class EnvironmentStore:
         """Remove environments that are old or exceed the size limit and are not in use; return how many."""
         environments = []
         for lock in self._root.glob(f"*{_LOCK}"):
-            folders = [*self._root.glob(f"{lock.name.removesuffix(_LOCK)}-*")]
+            files = self._root.glob(f"{lock.name.removesuffix(_LOCK)}-*/**/*")
             with contextlib.suppress(FileNotFoundError):
-                environments.append((lock.stat().st_mtime, lock, sum(map(_size, folders))))
+                environments.append((lock.stat().st_mtime, lock, sum(file.lstat().st_size for file in files)))
         total, removed, oldest = 0, 0, time.time() - self._max_days * 86_400
         for used, lock, size in sorted(environments, reverse=True):
             if (used < oldest or total + size > self._max_bytes) and self._remove_unused(lock):
@@ -186,10 +186,6 @@ def _is_shipped(name: str) -> bool:
     path = Path(name)
     written = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
     return path.suffix != ".pyc" and not (path.parent.suffix == ".dist-info" and path.name in written)
-
-
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
 
 
 def _unavailable(requirements: Sequence[str], reason: str) -> EvaluatorUnavailableError:

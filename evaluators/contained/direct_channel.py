@@ -85,5 +85,4 @@ def _refusal(message: dict[str, Any]) -> dict[str, Any]:
     reason, detail = message.get("error"), message.get("detail")
     if not isinstance(reason, str) or not isinstance(detail, str):
         return {"lost": "broken", "detail": "a frame is neither a value nor an error"}
-    short = {"index": message["index"], "error": reason[:_REASON_CHARS], "detail": detail[-DETAIL_CHARS:]}
-    return {"refused": short}
+    return {"refused": {"index": message["index"], "error": reason[:_REASON_CHARS], "detail": detail[-DETAIL_CHARS:]}}

@@ -31,8 +31,7 @@ def describe(error: BaseException, text: str, name: str, *, quote: bool = True) 
         import linecache
         import traceback
 
-        lines = text.splitlines(keepends=True)
-        linecache.cache[f"{name}.py"] = (len(text), None, lines, f"{name}.py")
+        linecache.cache[f"{name}.py"] = (len(text), None, text.splitlines(keepends=True), f"{name}.py")
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != f"{name}.py":
             trace = trace.tb_next  # skip frames outside the program

@@ -44,8 +44,7 @@ class ControlGroup:
         self._path.mkdir()
         try:
             limits = needs.limits
-            memory = limits.memory_bytes + limits.tmp_bytes + _INTERPRETER_BYTES
-            _set(self._path / "memory.max", memory)
+            _set(self._path / "memory.max", limits.memory_bytes + limits.tmp_bytes + _INTERPRETER_BYTES)
             _set(self._path / "pids.max", tasks(limits, processes=needs.syscall_policy.starts_processes) + _FIRST)
             with contextlib.suppress(FileNotFoundError):  # without swap
                 _set(self._path / "memory.swap.max", 0)
@@ -81,8 +80,7 @@ def _usable(group: Path) -> bool:
     try:
         if os.getxattr(group, "user.delegate") != b"1":
             return False
-        enabled = " ".join(f"+{name}" for name in _CONTROLLERS)
-        (group / "cgroup.subtree_control").write_text(enabled, "ascii")
+        (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS), "ascii")
         return {*_CONTROLLERS} <= {*(group / "cgroup.subtree_control").read_text("ascii").replace("+", "").split()}
     except OSError:
         return False

@@ -58,8 +58,7 @@ class Supervisor:
         with contextlib.ExitStack() as undo, theirs:
             undo.enter_context(self._connection)
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            request = _order(needs, folder).encode()
-            socket.send_fds(requests, [request], [theirs.fileno()], socket.MSG_NOSIGNAL)
+            socket.send_fds(requests, [_order(needs, folder).encode()], [theirs.fileno()], socket.MSG_NOSIGNAL)
             undo.pop_all()
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
@@ -242,8 +241,7 @@ def _exit(report: bytes) -> tuple[ResourceUsage, bool]:
         cpu_s = max(cpu_s + left["cpu_s"], left["seen_s"])
         memory_kib = max(memory_kib, left["memory_kib"], left["seen_kib"])
     exceeded = next(limit for limit in reversed(FLAGS) if flags & FLAGS[limit] == FLAGS[limit])
-    usage = ResourceUsage(status, bool(flags & ENDED), cpu_s, memory_kib * 1024, exceeded)
-    return usage, not flags & RETIRED
+    return ResourceUsage(status, bool(flags & ENDED), cpu_s, memory_kib * 1024, exceeded), not flags & RETIRED
 
 
 def sender(credentials: list[tuple[int, int, bytes]]) -> int:

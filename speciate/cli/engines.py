@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -144,4 +145,5 @@ def _engines(
     if names and (missing := [name for name, engine in engines.items() if engine is None]):
         remedy = f"Run: {output.command_line('engines install', missing[0], '--data-dir', folder)}"
         raise ConfigurationError(f"{missing[0]} is not installed.", remedy=remedy)
-    return {name: engine for name, engine in engines.items() if engine is not None}
+    paths = [str(path.absolute()) for path in readable or ()]
+    return {name: replace(each, readable=(*each.readable, *paths)) for name, each in engines.items() if each}

@@ -209,13 +209,12 @@ def _write_front(evolution: Evolution, out: Path | None, program: str | None) ->
     ranked = (on_front := run.front())[:_MOST_OF_FRONT]
     remove_others(folder / "front", run.id, on_front)
     for each in ranked if len(ranked) > 1 else ():
-        other = replace(best, ranked=each, candidate=run.candidate(each.number))
-        other.write(folder / "front" / str(each.number))
+        replace(best, ranked=each, candidate=run.candidate(each.number)).write(folder / "front" / str(each.number))
     if output.wants_json():
         return
     if len(ranked) > 1:
         output.print_line(f"{output.pluralize(len(ranked), 'trade-off')} in {folder / 'front'}")
-    if program in sys.argv and len(best.files) == 1 and run.record.state.ended:
+    if program in sys.argv and len(best.files) == 1 and run.record.state.ended and (folder / FACTS).is_file():
         words = iter(sys.argv[1:])
         # The directory of --out is taken, and the next run is another one anyway.
         arguments = [word for word in words if word not in ("--new", "--out") or (word == "--out" and not next(words))]

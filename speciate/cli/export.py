@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
@@ -24,14 +24,15 @@ def write_records(path: Path, kind: str, model: type[Record], records: Iterable[
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same directory that replaces ``path`` at the end."""
-    part = path.with_name(path.name + ".part")
+    part = path.parent / f"{path.name}.part"
     try:
         yield part
         os.replace(part, path)  # noqa: PTH105
     except OSError as error:
         raise ConflictError(f"{path} cannot be written: {error.strerror}.") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # none was written
+            part.unlink()
 
 
 def _json_lines(path: Path, _: type[Record], records: Iterator[Record]) -> None:

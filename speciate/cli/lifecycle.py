@@ -54,13 +54,8 @@ class DeclarationView(Generic[R]):
         if not output.wants_json():
             self.print_state(record)
             output.print_line(f"Results: {output.command_line(self.results, record.slug)}")
-        match record.state:
-            case DeclarationState.COMPLETED:
-                return ExitCode.OK
-            case DeclarationState.PAUSED:
-                return ExitCode.PAUSED
-            case _:
-                return ExitCode.FAILED
+        codes = {DeclarationState.COMPLETED: ExitCode.OK, DeclarationState.PAUSED: ExitCode.PAUSED}
+        return codes.get(record.state, ExitCode.FAILED)
 
     def _follow(self, service: Client, name: str) -> R:
         read: Callable[[str], R] = getattr(service, f"{self.noun}s").get

@@ -175,8 +175,7 @@ class LocalService(AbstractContextManager["LocalService"]):
 
     def _start_processes(self) -> None:
         path = [str(process_roots.FOLDER), *filter(None, sys.path)]
-        preload = Preload(PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
-        self.processes = GuardedProcesses(preload=preload)
+        self.processes = GuardedProcesses(preload=Preload(PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD))
         self.processes.launch()
         # What this process needs next, while the guard imports on another core.
         import speciate.client

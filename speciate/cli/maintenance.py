@@ -81,8 +81,7 @@ def prune_command(
                 output.print_line(f"Deleted runs, problems and policies to remove for good: {removed:,}.")
         pruned = bool(runs or entries or removed) and not dry_run
         if pruned:
-            remedy = "Pass --yes to confirm, or --dry-run to preview."
-            confirm("Delete this permanently?", yes=yes, remedy=remedy)
+            confirm("Delete this permanently?", yes=yes, remedy="Pass --yes to confirm, or --dry-run to preview.")
             with output.console(stderr=True).status("Pruning …"):
                 retention.prune(runs, now)
             if entries:

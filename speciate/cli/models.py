@@ -38,7 +38,7 @@ def get(
 @command(app, "list", "speciate models list")
 def list_(data_dir: DataDir = None) -> None:
     """List the models that can be downloaded, and where they are."""
-    folders = downloaded(load_settings(data_dir=data_dir).data_dir)
+    folders = {name: str(path) for name, path in downloaded(load_settings(data_dir=data_dir).data_dir).items()}
     rows = [{"name": name, **vars(model), "folder": folders.get(name)} for name, model in CATALOGUE.items()]
     output.print_records(
         rows,

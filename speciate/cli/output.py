@@ -239,8 +239,7 @@ def print_estimate(estimate: RunEstimate, actual: Mapping[str, float] | None = N
         values = [amount.expected, amount.low, amount.high, *([] if actual is None else [actual.get(name)])]
         digits = 4 if name == "dollars" else 0
         rows.append((name, *("" if value is None else f"{value:,.{digits}f}" for value in values)))
-    columns = ("", ">expected", ">from", ">to", *([] if actual is None else [">actual"]))
-    print_table(columns, rows)
+    print_table(("", ">expected", ">from", ">to", *([] if actual is None else [">actual"])), rows)
     print_note(f"Estimated for the whole budget. {estimate.basis}.")
 
 

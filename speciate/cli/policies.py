@@ -105,6 +105,8 @@ def add(
     definitions = ([merged(start, registration)] if slug else []) + (_bundled() if bundled else [])
     if (api_key_file or provider) is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
+    if slug is None and (options or kind or checkpoint or adapter or base):
+        raise InvalidInputError("these options describe a policy, whose NAME is missing.", remedy="Name it.")
     if not definitions:
         raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
     api_key = None if api_key_file is None else _read_secret(api_key_file)
@@ -315,6 +317,8 @@ def verify(
     The trainer stores how the trained weights and their base continue a few prompts. An address needs no service.
     """
     if not endpoint.startswith(("http://", "https://")):
+        if checkpoint or model or api_key_env:
+            raise InvalidInputError("--checkpoint, --model and --api-key-env are for an address.", remedy="Omit them.")
         _require_probe(client().policies.get(endpoint).definition, endpoint)
         answer = client().policies.ping(endpoint)
         verdict, message = answer.get("verdict"), answer["message"]

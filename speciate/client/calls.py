@@ -64,7 +64,7 @@ class ApiCall(Generic[T]):
             return None
         try:
             return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise invalid_field("The request", "body", f"{error}: expected finite numbers and Unicode text") from None
 
     def at(self, cursor: str) -> Self:
@@ -124,7 +124,7 @@ def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:
 
 def _text(value: Query) -> str | list[str]:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [str(item) for item in value]
+        return [str(_text(item)) for item in value]
     if UNSTORABLE.search(text := str(value)):
         raise invalid_field("The request", "query", f"is not UTF-8 text, or has NUL: {text!r}")
     return text.lower() if isinstance(value, bool) else text

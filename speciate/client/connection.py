@@ -68,7 +68,7 @@ class Connection:
             "timeout": TIMEOUT,
             "follow_redirects": False,
             "trust_env": not local,
-            "verify": not local or url.scheme == "https",
+            "verify": httpx.create_ssl_context() if url.scheme == "https" else not local,
         }
 
     def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:

@@ -188,9 +188,9 @@ class EvaluationWorker:
                     return  # another evaluator has it, or its run ended: that was the refusal
             raise
         finally:
+            self._idle_since = time.monotonic()
             with self._lock:
                 self._held.pop(candidate.id, None)
-            self._idle_since = time.monotonic()
             self._free.release()
 
     def _raise_if_broken(

@@ -101,14 +101,15 @@ def _read_needed(folder: Path, needed: Sequence[str]) -> dict[str, str]:
 
 def _named_beside(folder: Path, text: str) -> set[str]:
     """Return the names in a folder that an evaluator names, or a module that it names."""
-    names, texts, named = {each.name for each in folder.iterdir()}, [text], set[str]()
+    names, texts, named = {each.name for each in folder.iterdir() if each.name[0] != "."}, [text], set[str]()
     while texts:
         text = texts.pop()
         for name in [name for name in names - named if _names(text, name)]:
             named.add(name)
-            if name.endswith(".py"):
-                with suppress(UnreadableError):
-                    texts.append(read_plain(folder, name))
+            for path in (folder / name, *(folder / name).rglob("*.py")):
+                if path.suffix == ".py":
+                    with suppress(UnreadableError):
+                        texts.append(read_plain(folder, path.relative_to(folder).as_posix()))
     return named
 
 

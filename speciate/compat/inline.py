@@ -122,7 +122,7 @@ def _draft(
         folder = Path(program) if program is not None else (config or _file(str(evaluator), "evaluator")).parent
         return _named(_in_directory(folder, config, include), folder)
     path, script = _file(program, "program"), _file(evaluator, "evaluator")
-    choice = Choice(str(path), script.name, config, include, alone=True)
+    choice = Choice(str(path.absolute()), script.name, config, include, alone=True)
     return _named(_read(_system_of(script), script.parent, choice), script.parent)
 
 
@@ -205,8 +205,7 @@ class _OwnDraft(Draft):
         definition = Draft._definition(self, rewards)
         definition |= {"kind": "evaluator", "files": [*beside], "data_files": []}
         definition["limits"].setdefault("script_s", self.wall_s)
-        names = sorted(rewards.worst)
-        measured = f"{_MEASURED}evaluate = _speciate_measured(evaluate, {names!r})\n"
+        measured = f"{_MEASURED}evaluate = _speciate_measured(evaluate, {sorted(rewards.worst)!r})\n"
         script = {SCRIPT: self.files[evaluator] + measured, self.seed: self.files[self.seed]}
         return {FILE_NAME: toml_text(definition, {}), **script, **beside}
 

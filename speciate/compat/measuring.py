@@ -37,8 +37,7 @@ def measure(
     (evaluation,) = score(trial, [0])
     if _writes_beside(evaluation):
         remark = "the evaluator writes into its own folder: each evaluation has a copy of it, in tier A"
-        options = {**draft.options, "writes_beside": True}
-        copying = replace(draft, options=options, remarks=(*draft.remarks, remark))
+        copying = replace(draft, options={**draft.options, "writes_beside": True}, remarks=(*draft.remarks, remark))
         (again,) = score(copying.trial(), [0])
         if not _writes_beside(again):
             draft, trial, evaluation = copying, copying.trial(), again

@@ -231,8 +231,7 @@ class Policy(Value):
 
     def hashed(self) -> dict[str, Any]:
         """Return what the digest covers: the presence of a key, not the key, whose change makes no new version."""
-        keyed = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
-        return keyed.stored_json()
+        return (self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})).stored_json()
 
     def command_with(self, flag: str, *changes: str) -> str:
         """Return the command that registers it again with changes."""
@@ -242,7 +241,7 @@ class Policy(Value):
             value, default = getattr(self, name), field.get_default(call_default_factory=True)
             option = option_names(name, field)[0]
             if name in ARGUMENTS or value == default or (isinstance(value, Value) and flag_of(field) is None):
-                continue  # without a flag, the service sets it
+                continue  # without a flag, the service or a checkpoint's manifest sets it
             parts = value.model_dump(exclude_defaults=default is not None) if isinstance(value, Value) else value
             if isinstance(parts, dict):
                 kept = {key: part for key, part in parts.items() if (option, key) not in changed}
@@ -250,6 +249,7 @@ class Policy(Value):
             elif option != flag:
                 words += [option, str(value)]
         words += [word for change in changes for word in (flag, change)]
+        words += ["--checkpoint", "DIR"] if self.probe or self.training else []
         return shlex.join([*words, *(["--api-key-file", "FILE"] if self.api_key_id else [])])
 
     @property

@@ -370,7 +370,7 @@ def _processes_below(parent: int) -> list[int]:
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
                 pids.append(int(stat.parent.name))
     return pids
 

@@ -16,7 +16,7 @@ def runs(pid: int, program: str) -> bool:
 
 def _fields(pid: int) -> list[str]:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
     # The program's name in parentheses may contain spaces and parentheses: split after the last parenthesis.

@@ -6,8 +6,12 @@ import os
 import time
 from pathlib import Path
 
-from speciate.embedded.errors import DataDirectoryBusyError
+from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
 from speciate.embedded.liveness import birth
+
+of_this_process: set[int] = set()
+"""Locked files that forks close: a process pool of a function must not keep them."""
+os.register_at_fork(after_in_child=lambda: [*map(os.close, of_this_process)])
 
 _LOCK_FILE = "lock"
 _RETRY_S = 0.02
@@ -102,6 +106,8 @@ def _try_lock(fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise EmbeddedServerError(f"files cannot be locked: {error}. Use a local disk: --data-dir") from error
     return True
 
 

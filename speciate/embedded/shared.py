@@ -8,7 +8,7 @@ from pathlib import Path
 from speciate.embedded import passwords, placement, postgres
 from speciate.embedded.account import server_account
 from speciate.embedded.errors import EmbeddedServerError
-from speciate.embedded.lock import shared_runtime_dir
+from speciate.embedded.lock import of_this_process, shared_runtime_dir
 from speciate.embedded.servers import EmbeddedServers
 
 _READY_LIMIT_S = 60.0
@@ -33,6 +33,7 @@ class SharedPostgres:
         users = data_dir / "users.lock"
         try:
             self._use = _lock(users, fcntl.LOCK_SH)  # waits while a guard stops the server
+            of_this_process.add(self._use)
             starting = _lock(data_dir / "start.lock", fcntl.LOCK_EX)
             try:
                 runtime = shared_runtime_dir(data_dir)
@@ -42,13 +43,17 @@ class SharedPostgres:
                 return self._servers.start().database_url
             finally:
                 os.close(starting)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, OSError):
+                text = f"{data_dir} cannot be used: {error}. Choose a directory on a local disk with --data-dir"
+                raise EmbeddedServerError(text) from error
             raise
 
     def stop(self) -> None:
         """Leave the server, which stops unless others use it; calling it again does nothing."""
         if self._use is not None:
+            of_this_process.discard(self._use)
             os.close(self._use)
             self._use = None
         if self._servers is not None:

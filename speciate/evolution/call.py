@@ -107,8 +107,8 @@ def evolve(
     _check_names(spec)
     _check_types(program=program, evaluator=evaluator)
     if not callable(evaluator) and isinstance(program, str) and "\n" in program:
-        what = "the evaluator is missing" if evaluator is None else "the program of an evaluator's file is a file, too"
-        raise InvalidInputError(f"{what}: a text is a program only beside a function.", remedy=_EVALUATORS)
+        remedy = _EVALUATORS if evaluator is None else "Write the program to a file, and pass its path."
+        raise InvalidInputError("a text is a program only beside a function as evaluator.", remedy=remedy)
     budget = {"evaluations": evaluations, "tokens": tokens, "seconds": seconds, "dollars": dollars}
     goals = {"maximize": maximize, "minimize": minimize, "targets": targets}
     problem = {**{each: _listed(names, each) for each, names in goals.items()}, "name": name}
@@ -135,7 +135,7 @@ def evolve(
         evolving(task, load_settings(data_dir=data_dir, url=url), dashboard=dashboard) as evolution,
         showing(evolution, unread=function.unread if function else (), enabled=progress) as show,
     ):
-        _follow(evolution, show, task.check)
+        _follow(evolution, show, function.check if function else lambda: None)
         return result_of(evolution)
 
 

@@ -129,7 +129,7 @@ class ScoreFunction:
         """Score the candidates of a run in a thread, until the end of the block."""
 
         def rewards(candidate: LeasedEvaluation) -> Rewards:
-            values, texts = _within(
+            values, texts = within(
                 self._limit_s(problem),
                 worker.stopping,
                 lambda: self._measure(problem, candidate.program, candidate.seed, sandbox),
@@ -248,7 +248,7 @@ class _FunctionDraft(Draft):
         return {FILE_NAME: toml_text(definition, {}), self.seed: self.files[self.seed]}
 
 
-def _within(limit_s: float, stopping: threading.Event, measure: Callable[[], T]) -> T:
+def within(limit_s: float, stopping: threading.Event, measure: Callable[[], T]) -> T:
     """Return what a call returns; after the limit, or when the worker stops, its thread goes on unheeded."""
     future = Future[T]()
 
@@ -269,7 +269,8 @@ def _within(limit_s: float, stopping: threading.Event, measure: Callable[[], T])
 
 def _text_of(program: Path | str | None) -> tuple[str, str]:
     """Return the text of a program, given as such or as a file, and where it is from."""
-    if isinstance(program, str) and re.search(r"\n|^(?:def|import|from|class|async) |^\w+ *=|[^/]{256}", program):
+    written = r"\n|^(?:def|import|from|class|async) |^\w+ *=|[^/]{256}"
+    if isinstance(program, str) and re.search(written, program) and not os.path.isfile(program):  # noqa: PTH113
         return program, ""
     if program is None or not Path(program).is_file():
         raise NotFoundError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from speciate.client.arguments import run_spec
@@ -61,10 +62,6 @@ class Task:
     invocation: str = "speciate"
     """How commands begin that an error names."""
 
-    def check(self) -> None:
-        if self.function is not None:
-            self.function.check()
-
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
@@ -82,6 +79,8 @@ def evolving(
     task: Task, settings: Settings, *, project: str | None = None, dashboard: bool = False
 ) -> Iterator[Evolution]:
     """Start the run of a task with a score of the seed program, or continue it, where ``local_client`` says."""
+    from speciate.evolution.functions import within
+
     task = _configured(task)
     fields = dict(task.spec)
     budget = _set(fields.pop("budget", {}))
@@ -92,7 +91,6 @@ def evolving(
         commands = [agent_policy(command).options["command"] for command in task.agents]
         settings = settings.model_copy(update={"agent_commands": (*settings.agent_commands, *commands)})
     with (
-        ThreadPoolExecutor(1) as pool,
         closing(LocalSandbox(settings)) as sandbox,
         local_client(settings, project=project, dashboard=dashboard, sandbox=sandbox) as client,
     ):
@@ -101,7 +99,8 @@ def evolving(
         if task.function is None:
             check_evaluated(client, read)
         if (evolution := _begun(client, task, read.slug, spec, ids)) is None:
-            problem = pool.submit(_problem_of, task, partial(_score, task, sandbox)).result()
+            # In a thread, which Ctrl-C need not wait for.
+            problem = within(math.inf, Event(), partial(_problem_of, task, partial(_score, task, sandbox)))
             evolution = _started(client, problem, task, spec, ids)
         arguments = (client, evolution.run, evolution.problem.problem, sandbox)
         with nullcontext() if task.function is None else task.function.serving(*arguments):

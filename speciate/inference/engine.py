@@ -148,10 +148,6 @@ class Engine:
         """Queue a checked request."""
         self._waiting.append(request)
 
-    def cancel(self, request: GenerationRequest) -> None:
-        """Cancel a request; the next step frees its rows."""
-        request.cancelled = True
-
     def step(self) -> list[GenerationRequest]:
         """Sample one token for every running sequence, and return the requests that are complete.
 

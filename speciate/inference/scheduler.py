@@ -97,7 +97,7 @@ class Scheduler:
     def _step(self, name: str, engine: Engine) -> None:
         futures = self._futures[name]
         for request in [request for request, future in futures.items() if future.cancelled()]:
-            engine.cancel(request)
+            request.cancelled = True  # the next step frees its rows
             del futures[request]
         try:
             complete = engine.step()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
+from speciate.embedded.lock import of_this_process
+
 FOLDER = "local"
 """Folder of these files in the data directory."""
 
@@ -29,6 +31,7 @@ class OwnRuns:
         """False if a run could not be paused: its next process then finds it as that of a killed one."""
         draft = folder / f".{uuid4().hex}"
         self._file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        of_this_process.add(self._file)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         os.write(self._file, f"{socket_folder}\n".encode())
         self._path = draft.rename(folder / draft.name[1:])  # locked before others see it
@@ -50,6 +53,7 @@ class OwnRuns:
     def close(self) -> None:
         if self.ended:
             self._path.unlink(missing_ok=True)
+        of_this_process.discard(self._file)
         os.close(self._file)
 
 

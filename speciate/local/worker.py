@@ -24,6 +24,7 @@ from speciate.messaging.memory import MemoryRedis
 from speciate.messaging.presence import WORKER_KEY_PREFIX
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
+from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, Queue, WorkKind, WorkRef
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
@@ -51,20 +52,24 @@ class LocalSignals:
         self.send: Callable[[WorkRef], None] = lambda _: None
 
     def committed(self, commit: Commit) -> None:
-        """Queue the units of a commit; its run is one that this process executes."""
+        """Queue the units of a commit, if this process executes its run: another process finds them by itself."""
         if commit.last_event:
             self.wake(commit.run_id)
-        if commit.dispatch:
-            self.own.add(commit.run_id)
-        for ref in commit.dispatch:
+        for ref in commit.dispatch if commit.run_id in self.own.ids else ():
             self.send(ref)
 
 
 @dataclass
 class LocalRunStore(PostgresRunStore):
-    """Adopts the runs that it resumes: they may have no unit that is ready, but leases of an ended process."""
+    """Adopts the runs that it starts or resumes."""
 
     adopt: Callable[[UUID], None] = field(kw_only=True)
+
+    def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
+        run_id, is_new, commit = super().launch(new)
+        if is_new:
+            self.adopt(run_id)
+        return run_id, is_new, commit
 
     def resume(self, run_id: UUID) -> Commit:
         commit = super().resume(run_id)
@@ -85,8 +90,7 @@ class _Tasks:
 
 
 def open_local_stores(settings: Settings, signals: LocalSignals) -> Stores:
-    messages = Messages(cast("Any", MemoryRedis()), cast("Any", _Tasks()), signals)
-    stores = open_stores(settings, messages=messages)
+    stores = open_stores(settings, messages=Messages(cast("Any", MemoryRedis()), cast("Any", _Tasks()), signals))
     return replace(stores, runs=LocalRunStore(stores.engine, adopt=signals.own.add))
 
 

@@ -71,8 +71,7 @@ def inline_policy(
     preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
     fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
     fields |= {"sampling": sampling} if sampling else {}
-    own = {"slug": _slug(model), "base_url": source.base_url, "model": name}
-    return Policy.model_validate(merged(fields, own))
+    return Policy.model_validate(merged(fields, {"slug": _slug(model), "base_url": source.base_url, "model": name}))
 
 
 def agent_policy(command: str) -> Policy:

@@ -234,7 +234,7 @@ def individual_text(
         several = f" (mean of {member.evaluations} evaluations)" if member.evaluations > 1 else ""
         parts.append(rewards_text(problem, member) + several + used_text(problem, member.cpu_s if timed else 0.0))
         if member.stopped_at is not None:
-            parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
+            parts.append(f"Not measured from stage {member.stopped_at} on.")
         parts += [missing_text(problem, member)] if aims else []
     if member.failure is not None:
         chars = MAX_ARTIFACT_CHARS if most_chars is None else min(MAX_ARTIFACT_CHARS, max(_MIN_CHARS, most_chars))

@@ -274,15 +274,15 @@ def _after(text: str, tag: str) -> str:
     ends, fenced, opened = list[re.Match[str]](), False, text.lstrip().startswith(f"<{tag}>")
     begin = re.compile(rf"(?m)^[ \t]*<{tag}>")
     first = begin.search(text)
-    start = first.end() if first and not re.search("```|~~~|<answer", text[: first.start()]) else 0
+    last = first.end() if first and not re.search("```|~~~|<answer", text[: first.start()]) else 0
     for mark in re.finditer(rf"(?m)^[ \t]*(?:(```|~~~)|(</{tag}>))(?![\"'])|(?<![\"'`])</{tag}>(?![\"'`])", text):
         if mark[1]:
             fenced = not fenced
-        elif begin.search(text, ends[-1].end() if ends else start, mark.start()):
+        elif first and (fenced or "<answer" in text[: mark.start()]) and begin.search(text, last, mark.start()):
             continue  # the end of a pair within the answer
         elif mark[2] or not fenced or (opened and not ends):  # else a line of a program mentions it
             ends.append(mark)
-            fenced = False
+            last, fenced = mark.end(), False
     for end in reversed(ends):
         if text[end.end() :].strip():
             return text[end.end() :]

@@ -73,8 +73,8 @@ def secret_objectives(problem: Problem) -> frozenset[str]:
 
 def rewards_text(problem: Problem, member: Individual) -> str:
     """Return the rewards of a program in one line; of many components, those furthest from their best end."""
-    secret = secret_objectives(problem)
-    public = [(o, value) for o, value in zip(problem.objectives, member.vector, strict=True) if o.name not in secret]
+    shown = problem.measured_names(member.stopped_at) - secret_objectives(problem)
+    public = [(o, value) for o, value in zip(problem.objectives, member.vector, strict=True) if o.name in shown]
     some = public
     if len(public) > _MAX_REWARDS:
         some = sorted(public, key=lambda item: item[0].share(item[1]))[:_MAX_REWARDS]

@@ -264,7 +264,7 @@ class _Tools:
             "candidates": [
                 row.model_dump(mode="json", include=_OF_CANDIDATES, exclude_defaults=True)
                 | {"rewards": _seen(row.rewards, hidden)}
-                | ({"mark": violated} if (violated := violations_text(problem, vector)) else {})
+                | ({"mark": bad} if (bad := violations_text(problem, vector, getattr(row, "stopped_at", None))) else {})
                 for row in rows
                 for vector in [problem.space.vector(row.rewards) if row.rewards else None]
             ]

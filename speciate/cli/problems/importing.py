@@ -140,6 +140,8 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
+        if data or (split, count, start) != ("test", 100, 0):
+            raise InvalidInputError("--data, --split, --count and --start are for a task.", remedy="Omit them.")
         from speciate.cli.problems.check import evaluate_seed
         from speciate.cli.problems.conversion import in_image, print_converted
         from speciate.compat.conversion import adjusted, convert
@@ -163,8 +165,7 @@ def import_command(
         )
     created = import_task(client(), name, split, count, start=start, data=data, into=into)
     many = output.pluralize(len(created.problems), "problem")
-    line = f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}"
-    output.print_result(created, line)
+    output.print_result(created, f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}")
 
 
 def import_task(

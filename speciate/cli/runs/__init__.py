@@ -186,6 +186,12 @@ def resume(run_id: RunId) -> None:
             f"a function of a Python script scores the candidates of run {run.id}.",
             remedy="Run the script again: the same call of speciate.evolve continues the run.",
         )
+    if service.in_process:
+        from speciate.cli.runs.start import is_executed_here
+        from speciate.evolution.task import check_evaluated
+
+        is_executed_here(run.record.spec.model_dump(exclude_none=True))
+        check_evaluated(service, run.problem().definition)
     record = run.resume()
     if service.in_process:
         from speciate.cli.runs.watch import watch_run

@@ -17,7 +17,6 @@ from speciate.domain.errors import InvalidInputError, SpeciateError
 if TYPE_CHECKING:
     from speciate.schema.proposals import ProposalReceipt, ProposalRecord
 
-_STDIN: Final = Path("-")
 Policy = Annotated[
     str | None, typer.Option("--policy", "-p", help="External policy to propose as.", show_default="that of the run")
 ]
@@ -120,7 +119,7 @@ def hint(run_id: RunId, text: Annotated[str, typer.Argument(help="At most 1,000 
 
 def _read(file: Path) -> str:
     try:
-        return sys.stdin.read().removeprefix("\ufeff") if file == _STDIN else file.read_text(encoding="utf-8-sig")
+        return sys.stdin.read().removeprefix("\ufeff") if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{file} cannot be read: {error}.") from None
 

@@ -114,7 +114,7 @@ def run_command(
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
         )
-    watch = watch or _is_executed_here(options)  # nothing would execute the run after the command
+    watch = watch or is_executed_here(options)  # nothing would execute the run after the command
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
@@ -188,7 +188,7 @@ def _added(service: Client, problem: str) -> str:
     return problem
 
 
-def _is_executed_here(options: dict[str, Any]) -> bool:
+def is_executed_here(options: dict[str, Any]) -> bool:
     local = runs_locally()
     if local and "learning" in options:
         raise InvalidInputError(

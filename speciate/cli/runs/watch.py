@@ -212,9 +212,8 @@ def _print_outcome(record: RunRecord) -> None:
     if record.estimate is not None:
         output.print_estimate(record.estimate, record.actual)
     if record.state is RunState.PAUSED:
-        spent = record.share_spent >= 1
         advice = f"Resume it with: {output.command_line('runs resume', record.id)}"
-        output.print_line("Its budget is spent: start a new run." if spent else advice)
+        output.print_line("Its budget is spent: start a new run." if record.share_spent >= 1 else advice)
 
 
 class RunView:

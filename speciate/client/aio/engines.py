@@ -101,5 +101,4 @@ class AsyncEnginesClient(AsyncResourceClient):
             refused: Number of refused requests by kind, such as ``score``.
         """
         body = {"outcome": str(outcome), "reason": reason, "processor_s": processor_s, "refused": dict(refused or {})}
-        call = post(f"{_PATH}/{session}:end", EngineLease, body, idempotency_key=str(uuid4()))
-        await self._transport.send(call)
+        await self._transport.send(post(f"{_PATH}/{session}:end", EngineLease, body, idempotency_key=str(uuid4())))

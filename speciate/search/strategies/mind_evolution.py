@@ -67,8 +67,7 @@ class MindEvolution(IslandStrategy):
 
     def __init__(self, config: MindEvolutionConfig) -> None:
         super().__init__(config)
-        interval = config.reset_interval * config.turns
-        self._resets = Resets(config.islands, interval, config.resets, config.founders)
+        self._resets = Resets(config.islands, config.reset_interval * config.turns, config.resets, config.founders)
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Refine a child of the previous turn, or recombine parents of the island in turn."""

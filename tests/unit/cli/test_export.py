@@ -61,6 +61,17 @@ def test_tournament_runs_as_json_lines(
     assert [TournamentRun.model_validate_json(line) for line in lines] == runs
 
 
+@pytest.mark.parametrize("out", [".", "file/x.jsonl", "y" * 253])
+def test_places_that_no_file_can_have_are_refused(
+    cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    outcome = cli("tournaments", "export", "mazes", "--format", "jsonl", "--out", out)
+    assert (outcome.code, "cannot be written" in outcome.err) == (ExitCode.CONFLICT, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_missing_pyarrow_is_reported_with_the_extra(
     cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

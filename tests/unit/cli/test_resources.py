@@ -99,6 +99,29 @@ def test_a_remedy_registers_a_policy_again_with_nothing_else_changed(cli: Cli, s
         assert registered == policy.model_copy(update=unset), command
     assert " --api-key-file FILE" in policies[4].command_with("--prompt-format", "completion")
     assert policies[3].command_with("--prompt-format", "chat").count("--prompt-format") == 1
+    probe = {"prompts": ["x"], "trained": [[{"a": -0.1}]], "base": [[{"a": -1.0}]]}
+    probed = Policy.model_validate(served | {"probe": probe})
+    assert probed.command_with("--price", "input=1").endswith(" --checkpoint DIR")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("policies", "add", "--bundled", "--timeout-s", 600), ("problems", "import", "openevolve:.", "--count", 5)],
+)
+def test_options_that_would_do_nothing_are_refused(
+    cli: Cli, service: FakeService, arguments: tuple[object, ...]
+) -> None:
+    assert cli(*arguments).code == ExitCode.INVALID
+    assert service.requests == []
+
+
+def test_downloaded_models_are_listed_with_their_folder(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "models" / "smollm2-135m").mkdir(parents=True)
+    (tmp_path / "models" / "smollm2-135m" / "manifest.json").write_text("{}")
+    rows = [json.loads(line) for line in cli("models", "list", "--data-dir", tmp_path, "--json").lines]
+    assert [row["folder"] for row in rows if row["name"] == "smollm2-135m"] == [
+        str(tmp_path / "models" / "smollm2-135m")
+    ]
 
 
 def test_the_documented_agent_is_the_one_of_the_option_agent(cli: Cli, service: FakeService) -> None:
@@ -203,6 +226,7 @@ def test_a_policy_is_verified_only_if_its_weights_were_compared(
     service.on("POST", "/v1/policies/qwen:ping", say({"message": "http://h/v1 serves m", "verdict": verdict}))
     outcome = cli("policies", "verify", "qwen")
     assert (outcome.code, "http://h/v1 serves m." in outcome.out + outcome.err) == (code, True)
+    assert cli("policies", "verify", "qwen", "--checkpoint", ".").code == ExitCode.INVALID
 
 
 def test_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) -> None:

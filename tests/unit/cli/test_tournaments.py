@@ -50,6 +50,14 @@ def _serve_set(service: FakeService, name: str, problems: int) -> None:
     service.on("GET", f"/v1/problem-sets/{name}", say(found | {"problems": [member] * problems}))
 
 
+def test_a_date_without_quotes_is_refused(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+    file = tmp_path / "tournament.toml"
+    file.write_text("title = 2026-07-30\n")
+    outcome = cli("tournaments", "create", "--file", file, "--yes")
+    assert outcome.code == ExitCode.INVALID, outcome.err
+    assert service.asked("/v1/tournaments") == []
+
+
 def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/tournaments", say(_record(ended=0), 202))
     _serve_set(service, "mazes", 5)

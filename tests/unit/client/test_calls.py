@@ -211,6 +211,12 @@ def test_a_hint_whose_answer_is_lost_is_not_given_twice(ask: Ask, service: FakeS
     assert len(service.asked(f"/v1/runs/{RUN}/guidance")) == 1
 
 
+def test_the_named_authority_counts_for_this_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(FileNotFoundError):
+        connection.Connection("https://localhost", None, None, None).options()
+
+
 def test_a_refused_connection() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

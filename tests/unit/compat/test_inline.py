@@ -93,23 +93,34 @@ def test_a_program_may_lie_elsewhere_and_a_configuration_too(inline: Inline, tmp
     assert not any("pass --config" in each for each in named.notes)
 
 
+def test_a_program_is_named_from_the_working_directory(
+    inline: Inline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "bench", {"mine.py": PROGRAM.replace("1", "2"), "judge.py": CALLS})
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    assert inline("mine.py", "bench/judge.py").problem.seed_program == PROGRAM
+
+
 def test_of_a_users_folder_only_what_the_evaluator_names_is_taken(inline: Inline, tmp_path: Path) -> None:
     folder = made(
         tmp_path / "home",
         {
             "mine.py": PROGRAM,
-            "judge.py": f"import helper\nfrom pathlib import Path\nPath('data').exists()\n{CALLS}",
+            "judge.py": f"import helper\nimport pack.core\nfrom pathlib import Path\nPath('data').exists()\n{CALLS}",
             "helper.py": "import deeper\n",
             "deeper.py": "",
             "data/table.csv": "1",
             "letters.txt": "private",
+            "pack/core.py": "import beside\n",
+            "beside.py": "",
             "notes/diary.txt": "private",
             "wanted.txt": "1",
             **{f"photo{n}.txt": "" for n in range(1100)},
         },
     )
     problem = inline(folder / "mine.py", folder / "judge.py", include=["wanted.txt"]).problem
-    taken = {"judge.py", "helper.py", "deeper.py", "data/table.csv", "wanted.txt"}
+    taken = {"judge.py", "helper.py", "deeper.py", "pack/core.py", "beside.py", "data/table.csv", "wanted.txt"}
     assert taken <= problem.data_files.keys()
     assert not {name for name in problem.data_files if name.startswith(("letters", "notes", "photo"))}
 

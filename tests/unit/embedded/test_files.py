@@ -1,19 +1,24 @@
 """Locks, passwords, reach and places: what the launcher decides from files alone."""
 
+import errno
+import fcntl
 import os
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from speciate.embedded import passwords, placement
+from speciate.embedded import guard, passwords, placement
 from speciate.embedded.account import ServerAccount, server_account
 from speciate.embedded.errors import DataDirectoryBusyError, EmbeddedServerError
 from speciate.embedded.liveness import birth, runs
 from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.secret_key import with_own_secret_key
+from speciate.embedded.shared import SharedPostgres
 from speciate.settings import load_settings
 
 STRANGER = ServerAccount("stranger", uid=54321, gid=54321)
@@ -145,3 +150,20 @@ def test_an_existing_data_directory_keeps_its_mode(tmp_path: Path) -> None:
     assert placement.make_data_dir(existing).stat().st_mode & 0o777 == 0o750
     made = placement.make_data_dir(tmp_path / "new" / "data")
     assert made.stat().st_mode & 0o777 in (0o700, 0o711)
+
+
+def test_a_name_that_is_cut_within_a_character_is_read() -> None:
+    code = "import setproctitle, time; setproctitle.setproctitle('x' * 14 + 'é'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert birth(child.pid)
+        assert child.pid in guard._processes_below(os.getpid())
+        child.kill()
+
+
+def test_a_folder_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    for start in (SharedPostgres(tmp_path).start, lambda: DataDirectoryLock(tmp_path).acquire(timeout_s=0)):
+        with pytest.raises(EmbeddedServerError, match="local disk"):
+            start()

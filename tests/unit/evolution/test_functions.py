@@ -25,7 +25,7 @@ from speciate.client import BrokenEvaluatorError, CandidateFailedError
 from speciate.compat.conversion import Converted
 from speciate.domain.errors import InvalidInputError
 from speciate.evolution.fingerprint import fingerprint
-from speciate.evolution.functions import ScoreFunction
+from speciate.evolution.functions import ScoreFunction, _text_of
 from speciate.local.sandbox import LocalSandbox
 from speciate.prompts.render import problem_text
 
@@ -124,6 +124,13 @@ def test_another_captured_value_is_another_evaluator(
 class Erratic:
     def __getattr__(self, name: str) -> object:
         raise KeyError(name)
+
+
+def test_a_path_with_an_equals_sign_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lr=1").mkdir()
+    Path("lr=1/p.py").write_text("x = 1\n")
+    assert _text_of("lr=1/p.py") == ("x = 1\n", "lr=1")
 
 
 def test_objects_that_cannot_be_compared_are_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -73,3 +75,19 @@ def test_cut_off_name_of_a_folder_removes_no_other(tmp_path: Path, sockets: Path
     (folder / "a").write_text(str(sockets))
     assert [runs for runs, _ in take_left_behind(folder)] == [[]]
     assert sockets.exists()
+
+
+def test_a_fork_does_not_keep_the_runs_of_a_killed_process(tmp_path: Path, sockets: Path) -> None:
+    own = OwnRuns(tmp_path / "local", sockets)
+    own.add(run_id := uuid4())
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    try:
+        _kill(own)
+        deadline = time.monotonic() + 30
+        while not (left := [*take_left_behind(tmp_path / "local")]) and time.monotonic() < deadline:
+            time.sleep(0.01)  # until the child runs
+        assert [runs for runs, _ in left] == [[run_id]]
+    finally:
+        child.kill()
+        child.join()

@@ -207,3 +207,9 @@ def test_an_underlined_title_in_search_is_no_divider(read: Read) -> None:
     assert answer == Answer("def solve(x):\n    return x + 1\n")
     (short,) = read(edit("    return x", "    return x + 1").replace("=======", "====="), parent)
     assert short == Answer(parent.replace("return x", "return x + 1"))
+
+
+def test_edits_of_a_second_block_of_reasoning_are_not_applied(read: Read) -> None:
+    draft, final = edit("    return 0", "    return 2"), edit("    return 0", "    return 1")
+    (answer,) = read(f"<think>plan</think>\n<think>\n{draft}\nno, wrong\n</think>\n{final}")
+    assert answer.program == PARENT.replace("return 0", "return 1")

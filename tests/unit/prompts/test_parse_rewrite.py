@@ -62,6 +62,7 @@ def reason(answer: Answer) -> str | None:
         f"maybe\n```python\nx = 2\n```\nor so.</think>Then:\n{FENCED}",
         f"<think>so\n{FENCED}\n</think>\n",
         f"Let me see.\n<think>\nmaybe\n```python\nx = 2\n```\n</think>\n{FENCED}",
+        f"<think>\nlet me\n<think>\nmore\n```python\nx = 2\n```\n</think>\n{FENCED}",
         f"<answer>\n{GOOD}</answer>",
         json.dumps({"reasoning": "I replaced the loop by ```sum(...)``` here.", "code": GOOD}),
         f"<think>so\n{FENCED}\nI split at '</think>' later.",
