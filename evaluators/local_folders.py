@@ -22,7 +22,7 @@ def remove_left_folders(kind: str) -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         pid = path.name.removeprefix(prefix).partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RecursionError):
                 shutil.rmtree(path)
 
 

@@ -206,7 +206,8 @@ class RestartingCandidate:
         spent = self._batch.expired
         limits = self._batch.problem.limits
         usage = self._end()
-        failure = failure_of(ended, usage, limits.model_copy(update={"wall_s": allowed_s}))
+        own = {"wall_s": allowed_s} if allowed_s < self._left_s else {}  # the limit of one call
+        failure = failure_of(ended, usage, limits.model_copy(update=own))
         self._deaths += 1
         if spent:
             failure = self._final = BATCH_DEADLINE

@@ -57,17 +57,16 @@ class DrainCoordinator:
         os._exit(0)
 
 
-def release_leases() -> int:
-    """Release every lease of this process, so that another worker takes over at once; return how many."""
+def release_leases() -> None:
+    """Release every lease of this process, so that another worker takes over at once."""
     leases = worker().keeper.leases()
     try:
         released = stores().work.expire_leases(leases) if leases else 0
     except SQLAlchemyError as error:
         _log.warning("could not release %d leases, they will expire: %s", len(leases), type(error).__name__)
-        return 0
+        return
     if released:
         _log.warning("released %d work units for other workers", released)
-    return released
 
 
 drain_coordinator: Final = DrainCoordinator()

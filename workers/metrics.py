@@ -28,6 +28,7 @@ class CountedPolicy:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         label = self.counters.policy(self.policy.slug)
+        self.counters.add(counters.POLICY_FAILURES, label, by=0.0)  # Prometheus sees no increase from nothing to 4
         with tracing.span("policy", policy=self.policy.slug, requests=len(requests)):
             try:
                 results = self.client.sample(requests)

@@ -100,7 +100,7 @@ def _build(first: dict[str, Any], commands: Commands) -> dict[str, Any]:
         return {"built": _collect(first["max_files"], first["max_bytes"])}
     except _TooLargeError as error:
         return {"error": "too_large", "detail": str(error)}
-    except (CommandFailedError, OSError) as error:
+    except (CommandFailedError, OSError, RecursionError) as error:
         return {"error": "build_failed", "detail": str(error)}
 
 

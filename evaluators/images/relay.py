@@ -4,12 +4,10 @@ It speaks the protocol of ``contained.command`` and is trusted: nothing of the c
 by closing the channel, and so does the worker's death. Before it ends, it kills and removes its container by name.
 """
 
-import contextlib
 import json
 import os
 import select
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +18,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from evaluators.contained.command import CommandFailedError, ending, serve
 from evaluators.contained.program import DETAIL_CHARS
+from evaluators.contained.unsafe import remove
 from evaluators.contained.wire import TooLongError, Wire
 from evaluators.images.engine import CANDIDATE, Engine, container_name, environment
 from evaluators.local_folders import make_temporary_folder
+from speciate.subprocesses import measure
 
 _TICK_S: Final = 0.2
 _CHUNK: Final = 1 << 16
@@ -130,12 +130,8 @@ class Containers:
 
     def _check_size(self) -> None:
         """Stop a build that fills the disk; the kernel limits single files only."""
-        size = 0
-        for folder, _, names in os.walk(self.folder):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    size += 4096 + os.lstat(f"{folder}/{name}").st_blocks * 512
-        if size > self.scratch_bytes:
+        size, count = measure(self.folder, self.scratch_bytes // 4096)
+        if size + 4096 * count > self.scratch_bytes:
             raise CommandFailedError(f"the build wrote more than {self.scratch_bytes} bytes")
 
     def _explain(self, name: str, command: str, ended: _Ended) -> None:
@@ -174,7 +170,7 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
         pass
     finally:
         os.chdir("/")
-        shutil.rmtree(home, ignore_errors=True)
+        remove(str(home))
         sys.stderr.flush()
     os._exit(0)
 

@@ -200,7 +200,7 @@ def _own_user() -> int | None:
     """Return the user for contained processes if this one is root, because kernel limits do not apply to root."""
     if os.geteuid() != 0:
         return None
-    capabilities = int(Path("/proc/self/status").read_text("ascii").partition("CapEff:")[2].split()[0], 16)
+    capabilities = int(Path("/proc/self/status").read_text("ascii", "replace").partition("CapEff:")[2].split()[0], 16)
     both = 1 << _CAP_SETUID | 1 << _CAP_SETGID
     return _FIRST_USER + os.getpid() % _USERS if capabilities & both == both else None
 

@@ -46,14 +46,14 @@ class BestResult:
 
     @cached_property
     def violations(self) -> tuple[Shortfall, ...]:
-        return self.problem.ranking.violations(self._vector)
+        return tuple(each for each in self.problem.ranking.violations(self._vector) if each.name in self._measured)
 
     @cached_property
     def values(self) -> list[tuple[Objective, float | None, float | None, str]]:
         """For the most important objectives: the reward, the seed's, and whether it is better or worse than that."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        measured = self.candidate_of(self.number).measured if self.number else {}
-        rows = [(o, measured.get(o.name), self.seed.get(o.name)) for o in objectives]
+        known = {name: value for name, value in self.rewards.items() if name in self._measured}
+        rows = [(o, known.get(o.name), self.seed.get(o.name)) for o in objectives]
         return [(o, v, seed, "" if v is None or seed is None else o.verdict(v, seed)) for o, v, seed in rows]
 
     @cached_property
@@ -69,6 +69,13 @@ class BestResult:
             reason = self.candidate_of(claim.number).refuted.get(target.name, "") if claim and refuted else ""
             rows.append({"target": target, "met": met, "missing": missing, "claim": claim, "refuted": reason})
         return rows
+
+    @cached_property
+    def _measured(self) -> frozenset[str]:
+        if self.number is None:
+            return frozenset()
+        row = self.candidate_of(self.number)
+        return self.problem.measured_names(row.stopped_at) - {*row.unmeasured}
 
     @property
     def _vector(self) -> tuple[float, ...]:

@@ -226,8 +226,10 @@ def _why_none(run: RunHandle) -> str:
     ranking = run.problem().definition.ranking
     vectors = [tuple(elite.rewards.values()) for elite in elites]
     at = ranking.nearest(vectors)
-    missing = "; ".join(map(str, ranking.violations(vectors[at])))
-    return f"{none}. The nearest is candidate {elites[at].number:,}: {missing}."
+    known = run.problem().definition.measured_names((nearest := run.candidate(elites[at].number)).stopped_at)
+    missing = "; ".join(str(each) for each in ranking.violations(vectors[at]) if each.name in known)
+    missing = missing or f"it stopped before stage {nearest.stopped_at}"
+    return f"{none}. The nearest is candidate {nearest.number:,}: {missing}."
 
 
 def _mark(version: ProblemVersion) -> str:

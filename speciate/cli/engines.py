@@ -140,6 +140,8 @@ def _engines(
         if not names or len(names) != 1:
             raise InvalidInputError("--command starts one engine: give the name that its runs have.")
         return {names[0]: from_command(command, version, tuple(readable or ()))}
+    if version:
+        raise InvalidInputError("--version is of the engine that --command starts.", remedy="Omit it.")
     folder = load_settings(data_dir=data_dir).data_dir
     engines = {name: installed(name, folder) for name in names or BUNDLED}
     if names and (missing := [name for name, engine in engines.items() if engine is None]):

@@ -5,7 +5,7 @@ import re
 import subprocess
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -14,8 +14,6 @@ from speciate.domain.errors import ConfigurationError, ConflictError, InvalidInp
 from speciate.embedded.binaries import find_client
 from speciate.embedded.errors import BinariesNotFoundError
 from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
-
-_NEWEST_MAJOR: Final = 18
 
 
 def write_archive(url: str, path: Path) -> None:
@@ -133,7 +131,7 @@ def _major(url: str) -> int:
 
 def _pg_restore() -> str:
     try:
-        return str(find_client("pg_restore", _NEWEST_MAJOR))
+        return str(find_client("pg_restore", 18))  # the newest
     except BinariesNotFoundError:
         return str(find_client("pg_restore", 0))
 

@@ -119,7 +119,7 @@ def migrate_command() -> None:
     """
     from speciate.storage.catalog import Catalog
     from speciate.storage.database import check_version, connect
-    from speciate.storage.migrate import current_revision, upgrade
+    from speciate.storage.migrate import SchemaState, current_revision, schema_state, upgrade
 
     settings = load_settings()
     # Migration locks belong to a session: bypass a connection pooler.
@@ -131,7 +131,8 @@ def migrate_command() -> None:
         )
     engine = connect(url.get_secret_value())
     version = check_version(engine)
-    upgrade(engine)
+    if schema_state(current_revision(engine)) is not SchemaState.NEWER:  # with which this version works
+        upgrade(engine)
     Catalog(engine).add_built_in()
     console(stderr=True).print(f"PostgreSQL {version} has schema {current_revision(engine)}.")
 

@@ -60,6 +60,10 @@ class Connection:
             headers["Speciate-Project"] = self.project
         url = httpx.URL(self.url)
         local = is_loopback(url.host)
+        try:
+            verify = httpx.create_ssl_context() if url.scheme == "https" else not local
+        except OSError as error:
+            raise ConfigurationError(f"a file in SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}.") from None
         # No redirects, because a token is meant for one host only. No proxy for this machine, and no certificates for
         # plain HTTP to it: reading them takes longer than a request.
         return {
@@ -68,7 +72,7 @@ class Connection:
             "timeout": TIMEOUT,
             "follow_redirects": False,
             "trust_env": not local,
-            "verify": httpx.create_ssl_context() if url.scheme == "https" else not local,
+            "verify": verify,
         }
 
     def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:

@@ -368,8 +368,7 @@ class Problem(Digested):
         """The stages in order; a problem without stages has one that measures everything."""
         scorer = "score" if self.kind is ProblemKind.DATA else "evaluate"
         if not self.stages:
-            external = self.evaluation is EvaluatedBy.EXTERNAL
-            return (CascadeStage("", self.objectives, scorer, external=external),)
+            return (CascadeStage("", self.objectives, scorer, external=self.evaluation is EvaluatedBy.EXTERNAL),)
         return tuple(
             CascadeStage(
                 stage.name,

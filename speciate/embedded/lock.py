@@ -11,10 +11,17 @@ from speciate.embedded.liveness import birth
 
 of_this_process: set[int] = set()
 """Locked files that forks close: a process pool of a function must not keep them."""
-os.register_at_fork(after_in_child=lambda: [*map(os.close, of_this_process)])
 
 _LOCK_FILE = "lock"
 _RETRY_S = 0.02
+
+
+def _close_in_fork() -> None:
+    while of_this_process:  # a fork of the fork has other files by these numbers
+        os.close(of_this_process.pop())
+
+
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 class DataDirectoryLock:

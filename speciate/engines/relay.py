@@ -132,7 +132,7 @@ class Relay:
         try:
             if route is None:
                 raise errors.NotFoundError("There are /v1/chat/completions, /v1/models and /evaluate only.")
-            if self._refusing:
+            if self._refusing or (self.spent_at and time.monotonic() - self.spent_at > GRACE_S):
                 raise errors.BudgetSpentError("The budget of the run is spent: end now.")
             return 200, route(body)
         except ValidationError as error:

@@ -79,7 +79,8 @@ def with_server_addresses(settings: Settings) -> Settings:
             f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",
             remedy="Start `speciate up`, or set both variables.",
         )
-    return settings.model_copy(update={name: SecretStr(addresses[name]) for name in ("database_url", "redis_url")})
+    missing = [name for name in ("database_url", "redis_url") if getattr(settings, name) is None]
+    return settings.model_copy(update={name: SecretStr(addresses[name]) for name in missing})
 
 
 def _announced(settings: Settings) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.stores import Messages, Stores, open_stores
-from speciate.storage.work.reconciler import abandon
+from speciate.storage.work.reconciler import abandon, beat, exclude_downtime
 from workers.composition import UnitWorker
 from workers.reconciler import pause_when_full, recover
 
@@ -216,5 +216,8 @@ class LocalWorker:
         self.recover()
         if not (own := self._signals.own.ids):
             return
+        exclude_downtime(self._stores.engine)  # the sleep of the computer
+        with self._stores.engine.begin() as connection:
+            beat(connection)
         recover(self._stores, lambda: self._worker.counters, own)
         pause_when_full(self._stores, self._settings.data_dir, self._settings.min_free_bytes)

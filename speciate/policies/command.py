@@ -243,8 +243,7 @@ class CommandPolicy:
 
     def _environment(self, temporary: str) -> dict[str, str]:
         passed = [name for name in os.environ if _PASSED.fullmatch(name) or name in self._context.variables]
-        own = {"TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
-        return {name: os.environ[name] for name in passed} | own
+        return {name: os.environ[name] for name in passed} | {"TMPDIR": temporary, "TERM": "dumb", "NO_COLOR": "1"}
 
     def _without_keys(self, text: str) -> str:
         """Return what the program wrote without the keys that it was given: others can read candidates."""

@@ -236,6 +236,7 @@ class HttpEndpoint:
         unloaded = status == HTTPStatus.NOT_FOUND and self._options.adapter_path is not None
         named = explain_refusal(reply.body, payload, self._policy)
         out_of_credit = status == HTTPStatus.TOO_MANY_REQUESTS and named is not None and named.remedy == CREDIT_REMEDY
+        out_of_credit = out_of_credit and b"retryDelay" not in reply.body  # Gemini words a limit per minute the same
         if ((status in _TRANSIENT or status >= 500) and not out_of_credit) or unloaded:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
             wait_s = 0.0 if unloaded else _retry_after_s(reply.retry_after)

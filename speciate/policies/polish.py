@@ -35,8 +35,7 @@ class Polisher(LocalClient[PolishOptions]):
         program = request.seed_program if scratch else request.parents[0].program
         self._require_program(program)
         children = self._children(program, request, scratch=scratch)
-        is_python = read_source(program).is_python
-        return SampleResult(answered(children, self._answers, is_python=is_python))
+        return SampleResult(answered(children, self._answers, is_python=read_source(program).is_python))
 
     def _children(self, program: str, request: SampleRequest, *, scratch: bool) -> list[str]:
         count, rng = request.n * self._answers, np.random.default_rng(request.seed)

@@ -31,14 +31,15 @@ _CONTENT_KEYS: Final = ("content", "contents", "code", "program", "source", "tex
 _CALL: Final = re.compile(r"<(tool_call|function_calls|invoke)\b[^>\n]{0,200}>|\[TOOL_CALLS\]")
 _PARAMETER: Final = re.compile(r"<parameter(?:=| name=\")([\w.-]{1,60})\"?>\n?")
 _PARAMETER_END: Final = "</parameter>"
+_EDIT: Final = re.compile(r"[\"=]old_?(?:str|string|text|code)(?:\"\s*:|\"?>)")
 _NAME: Final = re.compile(r"(?:\"name\"\s*:\s*\"|<function=|<invoke name=\")([\w.-]{1,60})")
 
 
 def unwrapped(text: str, problem: Problem, *, several: bool) -> str | None:
     """Return an answer in JSON as fenced blocks; empty if the JSON has no program, None if the answer is not JSON."""
     value = _envelope(text)
-    within_prose = value is None
-    if within_prose and "```" not in text and not MARK.search(text) and not is_program(text):
+    within_prose, edits = value is None, calls_tool(text) is not None and _EDIT.search(text)
+    if within_prose and not edits and "```" not in text and not MARK.search(text) and not is_program(text):
         for opening in islice(_OPENING.finditer(text), _MOST_TRIES):
             value = value or _parsed(text[opening.start() :], whole=False)
     if value is None:
@@ -177,7 +178,7 @@ def calls_tool(text: str) -> str | None:
 def with_programs(text: str) -> str:
     """Replace each tool call by the argument with the most lines, which is the program, as a fenced block."""
     call = _CALL.search(text)
-    if call is None:
+    if call is None or _EDIT.search(text, call.end()):  # an edit holds no program
         return text
     head, calls = text[: call.start()], text[call.end() :]
     programs = [max(group, key=lambda value: (value.count("\n"), len(value))) for group in _arguments(calls) if group]

@@ -138,7 +138,8 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
     if problem.many_files or MARK.search(text):
         return ""
     if problem.language is not None and noun_of(problem) == "program":
-        programs = [block.text for block in _preferred(filled_blocks(text), problem.language.labels)]
+        blocks = _preferred(filled_blocks(text), problem.language.labels)
+        programs = [block.text for block in blocks if block.text.strip() not in (base or "")] or [""]
         count = sum(2 * len(each) >= max(map(len, programs)) for each in programs)
         return f"{SEVERAL} {count} blocks; the last was used." if count > 1 else ""
     if not problem.is_python:
@@ -233,7 +234,7 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         choose = partial(best_program, expected=expected) if problem.is_python else last_long
         return file_sets(text, base or "", problem.main_file, policy.answers_per_rollout, choose)
     if not problem.is_python:
-        return _texts(text, policy.answers_per_rollout, problem.language)
+        return _texts(text, policy.answers_per_rollout, problem.language, base or "")
     if not filled_blocks(text):  # a program may mention the marks of a call
         text = with_programs(text)
     return _programs(text, expected, several=several)
@@ -305,7 +306,7 @@ def _from_diffs(text: str, base: str | None, problem: Problem, policy: Policy) -
     return [replace(one, detail=one.detail + advice) if isinstance(one, Failure) else one for one in applied]
 
 
-def _texts(text: str, count: int, language: Language | None) -> list[str | Failure]:
+def _texts(text: str, count: int, language: Language | None, base: str) -> list[str | Failure]:
     """Return answers whose syntax is not checked: documents, and programs in languages other than Python.
 
     Blocks labelled with the problem's language are preferred, because models also quote build commands.
@@ -315,6 +316,7 @@ def _texts(text: str, count: int, language: Language | None) -> list[str | Failu
         blocks = filled_blocks(text)
         if language:
             tagged = [block.text for block in _preferred(blocks, language.labels)]
+            tagged = [each for each in tagged if each.strip() not in base] or tagged  # without quotes of the parent
         else:  # a document, beside which a model may show a program that checks it
             tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
         if not tagged and (opened := ANSWER.search(text)) is not None:
@@ -464,8 +466,6 @@ def _unstorable(program: str) -> Failure | None:
 
 
 def _reject_duplicates(answers: list[Answer], problem: Problem) -> list[Answer]:
-    if len(answers) == 1:
-        return answers
     first: dict[str, int] = {}
     for position, answer in enumerate(answers):
         if answer.failure is None:

@@ -139,7 +139,8 @@ def _headings_inside(text: str, names: Container[str] | None = None) -> str:
                 moved = [lines[above]]
                 del lines[above:]
             elif heading_in(first) is None:
-                titles = filter(None, map(_TITLE.fullmatch, ["" if above is None else lines[above], first]))
+                named = ["" if above is None else lines[above], first, re.split(r"[\s:=]", line.rstrip())[-1]]
+                titles = filter(None, map(_TITLE.fullmatch, named))
                 moved = [heading(title[1]) for title in titles if names is None or title[1] in names][:1]
         lines += [line, *moved]
     return "\n".join(lines)
@@ -148,7 +149,9 @@ def _headings_inside(text: str, names: Container[str] | None = None) -> str:
 def _joined(texts: Sequence[str], base: str, main: str, choose: Callable[[Sequence[str]], str]) -> str | Failure:
     headed = [text for text in texts if _has_heading(text)]
     if not headed:
-        return choose(texts)
+        own, parts = defined_names(text := choose(texts)), files_or_none(base)
+        homes = [name for name, part in parts.items() if own & defined_names(part)]
+        return text if main in homes or len(homes) != 1 else f"{heading(homes[0])}\n{text}"
     lost = [text for text in texts if text not in headed and defined_names(text) and text.strip() not in base]
     try:
         files = {name: section for text in headed for name, section in sections_of(text).items()}

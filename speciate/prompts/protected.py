@@ -70,7 +70,9 @@ def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failu
         contents = contents or _inside_alone(base, blocks, plain)
     difference = _difference(base, blocks, child)
     if contents is None:
-        return rejected(Reason.PROTECTED_REGION_CHANGED, f"outside of the EVOLVE-BLOCKs: {difference or _MOVED}")
+        lacks = ", ".join(sorted(defined_names("".join(contents_of(base, blocks))) - defined_names(child)))
+        wrong = f"{lacks and f'the block must define {lacks}; '}outside of the EVOLVE-BLOCKs: {difference or _MOVED}"
+        return rejected(Reason.PROTECTED_REGION_CHANGED, wrong)
     restored = with_contents(base, blocks, contents)
     if len(blocks_or_none(restored)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
@@ -294,12 +296,12 @@ def _difference(base: str, blocks: Sequence[Block], child: str, restored: str = 
     """
     comment, own = lines_of(base)[blocks[0].start - 1].partition("EVOLVE-BLOCK")[0].strip(), blocks_or_none(child)
     moved = _lines([restored], [base, *contents_of(child, own)]) if own else []
-    added = _lines(outside_of(child, own), [base, restored]) if own else []
+    added = _lines(outside_of(child, own), [base, restored]) if own or restored else []
     differing = _lines(outside_of(base, blocks), [child]), added
     texts = _documentation(base) | _documentation(child)
     begins = tuple(filter(None, [comment, *(["import ", "from "] if moved else [])]))
     missing, changed = ([t for t in each if t not in texts and not t.startswith(begins)] for each in differing)
-    named = {"moved into the block": moved, "undone": changed or missing}
+    named = {"moved into the block": moved, "undone": changed or (missing if own else [])}
     named = named if restored else {"missing or changed": missing, "added": changed}
     parts = [f"{what}: {' ⏎ '.join(code[:_NAMED_LINES])}" for what, code in named.items() if code]
     return "; ".join(parts) or ("" if any(differing) else _MOVED)

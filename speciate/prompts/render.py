@@ -11,7 +11,7 @@ from speciate.domain.candidate import Failure, Individual
 from speciate.domain.capabilities import CALLABLE
 from speciate.domain.language import Exchange, Language
 from speciate.domain.limits import Limits
-from speciate.domain.numbers import short_number
+from speciate.domain.numbers import distinct_numbers, short_number
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, OUTPUT, Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
@@ -89,7 +89,7 @@ def violations_text(problem: Problem, rewards: Sequence[float] | None, stopped_a
     measured = problem.measured_names(stopped_at)
     violated = [each for each in problem.ranking.violations(rewards) if each.name in measured] if rewards else []
     secret = secret_objectives(problem)
-    texts = [f"{each.name} {each.sign} {short_number(each.limit)}" for each in violated if each.name not in secret]
+    texts = [f"{each.name} {each.sign} {short_number(each.limit, 12)}" for each in violated if each.name not in secret]
     text = ", ".join([*texts, *[f"a limit {_NOT_SHOWN}"][: len(violated) - len(texts)]])
     return text and f"violates {text}"
 
@@ -107,9 +107,11 @@ def value_text(problem: Problem, member: Individual, objective: Objective, value
     if objective.name in member.unmeasured:
         return "–"
     tokens = [token for rule in problem.rules for token in rule.tokens]
-    limits = (limit for word, _, limit in zip(tokens, tokens[1:], tokens[2:], strict=False) if word == objective.name)
+    limits = [limit for word, _, limit in zip(tokens, tokens[1:], tokens[2:], strict=False) if word == objective.name]
     digits = (len(re.sub(r"[eE].*|\D", "", limit).lstrip("0")) + _SPARE_DIGITS for limit in limits)
-    return short_number(value, max(_LEAST_DIGITS, *digits, 0))
+    near = [limit for limit in (*map(float, limits), objective.limit) if limit != value]
+    apart = (distinct_numbers(value, limit)[0] for limit in near)
+    return max(short_number(value, max(_LEAST_DIGITS, *digits, 0)), *apart, key=len)
 
 
 def missing_text(problem: Problem, member: Individual, *, all_states: bool = True) -> str:
@@ -222,7 +224,7 @@ def _objective_line(objective: Objective, *, secret: bool, by_range: bool) -> st
                 rule += f", {kind} {low} to {high}{note}"
         case ObjectiveRole.CONSTRAINT:
             bound = "at least" if objective.maximized else "at most"
-            rule = f"constraint: {bound} {short_number(objective.limit)}"
+            rule = f"constraint: {bound} {short_number(objective.limit, 12)}"
         case ObjectiveRole.RECORD:
             rule = "only recorded"
     rule = _NOT_SHOWN if secret else rule
@@ -232,7 +234,7 @@ def _objective_line(objective: Objective, *, secret: bool, by_range: bool) -> st
 def _violation(objective: Objective, value: float) -> str:
     if objective.role is not ObjectiveRole.CONSTRAINT or not objective.beats(objective.limit, value):
         return ""
-    return f" (VIOLATED: must be {objective.bound} {short_number(objective.limit)})"
+    return f" (VIOLATED: must be {objective.bound} {short_number(objective.limit, 12)})"
 
 
 def _setting(problem: Problem) -> str:

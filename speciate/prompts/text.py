@@ -10,8 +10,6 @@ _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u
 _BACKTICKS: Final = re.compile("`{3,}")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _CUT_NOTE: Final = "\n… cut …\n"
-_SEPARATOR: Final = "\n\n"
-"""Separator of the system and user parts in a prompt that is sent as one text."""
 
 
 def unstorable(text: str) -> str | None:
@@ -58,7 +56,7 @@ def clipped(prompt: Prompt, most: int) -> Prompt:
     """Cut the middle out of a prompt's parts, the user's first, until it has at most ``most`` tokens."""
     if prompt_tokens(prompt) <= most:
         return prompt
-    most -= token_bound(_SEPARATOR)
+    most -= token_bound("\n\n")  # between the parts
     system = _clipped(prompt.system, max(most // 2, most - token_bound(prompt.user)))
     return Prompt(system, _clipped(prompt.user, most - token_bound(system)))
 

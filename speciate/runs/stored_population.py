@@ -74,6 +74,5 @@ class StoredPopulation:
     def family(self) -> Family:
         if self._family is None:
             rows = self._store.lineage_rows(self._context.run_id)
-            dimensions = len(self.problem.objectives)
-            self._family = Family.of(rows, dimensions, self._context.spec.samples_per_prompt)
+            self._family = Family.of(rows, len(self.problem.objectives), self._context.spec.samples_per_prompt)
         return self._family

@@ -70,13 +70,10 @@ def check_schema(revision: str | None) -> None:
             raise ConfigurationError(needed, remedy="Run `speciate migrate`.")
 
 
-def _connect(database_url: str) -> psycopg.Connection:
-    return psycopg.connect(database_url.replace("postgresql+psycopg://", "postgresql://"), connect_timeout=5)
-
-
 def revision_of(database_url: str) -> str | None:
     """Return the schema revision of a database, or None if it is empty; raises ``psycopg.Error`` without a server."""
-    with _connect(database_url) as connection:
+    url = database_url.replace("postgresql+psycopg://", "postgresql://")
+    with psycopg.connect(url, connect_timeout=5) as connection:
         try:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except psycopg.errors.UndefinedTable:

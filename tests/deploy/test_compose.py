@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,7 @@ def test_limits_fit_a_large_machine() -> None:
     most += Limits().threads
     for name in ("evaluate", "control"):
         assert SERVICES[name]["pids_limit"] >= cores * (8 + most)
+    assert SERVICES["generate"]["pids_limit"] > 8 * 256, "a thread for each request of a policy, eight batches"
     # docs/evidence/scale-out.md: 2 sessions for each process of the pool and slot of generate, 22 a replica of the API.
     sessions = 2 * cores + 2 * (8 + 2) + 2 * 22 + 2 * 4
     (given,) = re.findall(r"max_connections=(\d+)", " ".join(SERVICES["postgres"]["command"]))
@@ -297,3 +299,8 @@ def test_image_contains_what_processes_need() -> None:
             assert (ROOT / name).exists()
             sent = any(rule == f"!{name}" or rule.startswith(f"!{name}/") for rule in ignored)
             assert sent, f"{name} is not sent to the builder"
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    sdist = build["targets"]["sdist"]["include"]
+    sources = re.findall(r"^COPY (?!--from)(.+) \S+$", text, flags=re.MULTILINE)
+    copied = {name.partition("/")[0] for source in sources for name in source.split()}
+    assert copied <= {*sdist, "pyproject.toml", "LICENSE"}

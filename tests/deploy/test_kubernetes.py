@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -190,3 +191,9 @@ def test_autoscaling_uses_existing_metrics() -> None:
 def _generated(built: dict[tuple[str, str], Manifest], kind: str) -> str:
     (name,) = [name for of_kind, name in built if of_kind == kind]
     return name
+
+
+def test_workers_use_their_time_to_end() -> None:
+    (drain,) = re.findall(r"SPECIATE_DRAIN_S=(\d+)", (FOLDER / "base" / "kustomization.yaml").read_text())
+    graces = re.findall(r"GracePeriodSeconds: (\d+)", (FOLDER / "base" / "workers.yaml").read_text())
+    assert all(int(grace) / 2 < int(drain) < int(grace) - 5 for grace in graces)

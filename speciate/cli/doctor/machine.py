@@ -32,7 +32,6 @@ from speciate.storage.access.secrets import SealedSecrets
 from speciate.storage.database import check_version, connect
 from speciate.storage.migrate import NEWER_REMEDY, NEWEST_REVISION, check_schema, current_revision
 
-OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
 _COMPOSE_VARIABLES: Final = ("SPECIATE_VERSION", "SPECIATE_BIND", "SPECIATE_SECRETS")
 _OTHER_VARIABLES: Final = (CONFIG_VARIABLE, PRICES_VARIABLE, *_SERVER_VARIABLES, *_COMPOSE_VARIABLES)
@@ -48,10 +47,7 @@ def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[dict[s
 
 
 def python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
-    return Finding("python", Status.GOOD, version)
+    return Finding("python", Status.GOOD, ".".join(map(str, sys.version_info[:3])))
 
 
 def training() -> Iterator[Finding]:

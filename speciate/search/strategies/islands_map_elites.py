@@ -98,8 +98,7 @@ class IslandsMapElites(IslandStrategy):
         if not len(table):
             return first_selection(view, island)
         pool = pool_of(view.problem.space, table)
-        weights = island_weights(view.problem, view.seed, island)
-        rows = self._parents(view, pool, weights, rng)
+        rows = self._parents(view, pool, island_weights(view.problem, view.seed, island), rng)
         others = draw_diverse(pool, rows, self.config.inspirations, rng)
         numbers = pool.numbers
         return Selection(PolicyRole.MUTATE, island, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))

@@ -52,8 +52,7 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
         connection.execute(self.sql.add_problems, {"id": new_id, "problems": list(declared.problems)})
 
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:  # noqa: ARG002
-        values = {**row._asdict(), "declaration": read_stored(Campaign, row.declaration)}
-        return CampaignRecord.model_validate(values)
+        return CampaignRecord.model_validate(row._asdict() | {"declaration": read_stored(Campaign, row.declaration)})
 
     def _detailed(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:
         problems = tuple(_problem(each) for each in connection.execute(self.sql.problems, {"id": row.id}))

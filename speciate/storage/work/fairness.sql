@@ -16,7 +16,8 @@ waiting AS (
 SELECT w.id, w.run_id, coalesce((SELECT units FROM leased WHERE leased.run_id = w.run_id), 0) AS of_run,
   (SELECT coalesce(sum(units), 0) FROM leased) AS taken,
   EXISTS (SELECT FROM run_progress p
-    WHERE p.state = 'running' AND p.live > 0 AND p.reason IS NULL AND p.run_id <> w.run_id
+    WHERE p.state = 'running' AND p.reason IS NULL AND p.run_id <> w.run_id
+    AND EXISTS (SELECT FROM work o WHERE o.run_id = p.run_id AND o.state IN ('ready', 'leased'))
     AND p.run_id NOT IN (SELECT run_id FROM leased)) AS others
 FROM waiting w
 ORDER BY coalesce((SELECT sum(units) FROM leased WHERE leased.project_id = w.project_id), 0), of_run, w.id <> :id,

@@ -108,7 +108,7 @@ class Reconciler:
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.
         dispatch = (WorkRef(lease.work_id, lease.kind, retried=lease.attempt > 0),) if running else ()
         self._commits.append(Commit(commit.run_id, dispatch, (), commit.revision, commit.last_event))
-        self._retried += 1
+        self._retried += lease.attempt > 0
 
 
 def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:

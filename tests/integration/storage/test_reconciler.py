@@ -75,7 +75,7 @@ def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poison
         assert lease.attempt == 1
         assert stores.work.expire_leases([lease]) == 1
         report = stores.work.reconcile()
-        assert (report.retried, report.poisoned) == (1, 0)
+        assert (len(report.commits[0].dispatch), report.retried, report.poisoned) == (1, 0, 0)
         assert [again for commit in report.commits for again in commit.dispatch] == [ref]
     assert stores.work.expire_leases([lease]) == 0  # no longer held
     finished = _claim(stores, ref.id)
@@ -92,7 +92,7 @@ def test_a_heartbeat_after_the_release_does_not_renew_the_lease(stores: Stores) 
     lease = _claim(stores, _begin(stores).dispatch[0].id)
     assert stores.work.expire_leases([lease]) == 1
     assert not stores.work.extend(lease)
-    assert stores.work.reconcile().retried == 1
+    assert stores.work.reconcile().commits[0].dispatch
 
 
 def test_periodic_queries_do_not_scan_ended_runs(stores: Stores) -> None:
@@ -221,6 +221,20 @@ def test_downtime_is_not_charged(stores: Stores) -> None:
     run = stores.runs.get(commit.run_id)
     assert run.state.value == "running"
     assert 19 < run.spent.seconds < 40
+
+
+def test_a_commit_right_after_a_sleep_does_not_charge_it(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 600}))
+    lease = _claim(stores, commit.dispatch[0].id)
+    with stores.engine.begin() as connection:
+        beat(connection)
+        connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 day'"))
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '1 day'"))
+    (proposal,) = read_proposals(lease.payload)
+    outcome = Candidate(lease.payload["first"], proposal, Evaluation(rewards=(1.0, 1.0)), targets=0)
+    assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is not None
+    run = stores.runs.get(commit.run_id)
+    assert (run.state.value, run.spent.seconds < 60) == ("running", True)
 
 
 def test_time_before_the_first_service_is_not_charged(stores: Stores) -> None:

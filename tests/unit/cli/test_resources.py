@@ -106,7 +106,11 @@ def test_a_remedy_registers_a_policy_again_with_nothing_else_changed(cli: Cli, s
 
 @pytest.mark.parametrize(
     "arguments",
-    [("policies", "add", "--bundled", "--timeout-s", 600), ("problems", "import", "openevolve:.", "--count", 5)],
+    [
+        ("policies", "add", "--bundled", "--timeout-s", 600),
+        ("problems", "import", "openevolve:.", "--count", 5),
+        ("engines", "run", "gepa", "--version", "1.2"),
+    ],
 )
 def test_options_that_would_do_nothing_are_refused(
     cli: Cli, service: FakeService, arguments: tuple[object, ...]

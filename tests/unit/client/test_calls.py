@@ -213,7 +213,7 @@ def test_a_hint_whose_answer_is_lost_is_not_given_twice(ask: Ask, service: FakeS
 
 def test_the_named_authority_counts_for_this_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(errors.ConfigurationError, match="SSL_CERT_FILE"):
         connection.Connection("https://localhost", None, None, None).options()
 
 

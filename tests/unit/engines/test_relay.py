@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -206,6 +207,14 @@ def test_an_engine_may_wait_for_its_last_evaluations(
         go_on.set()
         slow.result()
     assert relay.overdue
+
+
+def test_after_the_grace_even_the_seed_program_is_refused(
+    http: httpx.Client, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speciate.engines.relay.GRACE_S", 0.0)
+    relay.spent_at = time.monotonic() - 1
+    assert http.post("/evaluate", json=program(1)).status_code == 410
 
 
 def test_a_body_that_is_too_long_is_refused(http: httpx.Client) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.contained.unsafe import remove
 from evaluators.local_folders import make_temporary_folder, temporary_folder
 from evaluators.tiers.folders import ProblemFolders
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -69,3 +70,19 @@ def _printed(program: str, folder: Path) -> str:
     )
     assert ended.returncode == -9, ended.stderr
     return ended.stdout.strip()
+
+
+def test_a_folder_too_deep_to_be_removed_stops_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"speciate-image-{ended.pid}-x"
+    left.mkdir()
+    monkeypatch.chdir(left)
+    for _ in range(1500):
+        os.mkdir("d")  # noqa: PTH102 - the whole path is too long
+        os.chdir("d")
+    os.chdir(tmp_path)
+    assert make_temporary_folder("image").exists()
+    remove(str(left))
+    assert not left.exists()

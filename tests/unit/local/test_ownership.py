@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,6 +76,17 @@ def test_cut_off_name_of_a_folder_removes_no_other(tmp_path: Path, sockets: Path
     (folder / "a").write_text(str(sockets))
     assert [runs for runs, _ in take_left_behind(folder)] == [[]]
     assert sockets.exists()
+
+
+def _say(_: int) -> bytes:
+    return subprocess.run(["echo", "x"], capture_output=True, preexec_fn=int, check=True).stdout
+
+
+def test_forks_of_forks_keep_their_files(tmp_path: Path, sockets: Path) -> None:
+    own = OwnRuns(tmp_path / "local", sockets)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map(_say, range(3)) == [b"x\n"] * 3
+    own.close()
 
 
 def test_a_fork_does_not_keep_the_runs_of_a_killed_process(tmp_path: Path, sockets: Path) -> None:

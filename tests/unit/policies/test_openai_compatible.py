@@ -287,6 +287,15 @@ def test_retry_after_is_honoured(
     assert low <= waits[0] <= high
 
 
+def test_a_limit_per_minute_that_is_worded_as_a_quota_is_waited_for(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    error = {"code": 429, "message": "You exceeded your current quota", "details": [{"retryDelay": "23s"}]}
+    endpoint.misbehave = replies((429, {}, json.dumps([{"error": error}]).encode()))
+    connect().sample([request()])
+    assert waits
+
+
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [

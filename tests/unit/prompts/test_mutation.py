@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
-from speciate.prompts.render import summary_text, violations_text
+from speciate.prompts.render import rewards_text, summary_text, violations_text
 from speciate.prompts.state import UNKNOWN, Attempt, SearchState, attempt_lines
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
@@ -492,3 +492,15 @@ def test_an_attempt_names_the_exception_that_an_evaluator_caught(problem: Callab
     bad = Individual(2, "x = 2\n", (0.0, 0.0, 0.0), artifacts={"stderr": caught})
     (line,) = attempt_lines(problem(), [Attempt(bad, seed)], seed)
     assert line.endswith(": KeyError: 'close'")
+
+
+def test_a_value_just_below_its_limit_does_not_read_as_the_limit(problem: Callable[..., Problem]) -> None:
+    objectives = [
+        {"name": "sum", "range": [0, 2.7]},
+        {"name": "mass", "direction": "minimize", "range": [0, 9], "role": "constraint", "limit": 1},
+    ]
+    near = problem(objectives=objectives, targets=[{"name": "record", "rule": "sum >= 2.635", "unlock": True}])
+    text = rewards_text(near, Individual(1, "x", (2.6349999996, 1.0000000000000002)))
+    assert "sum = 2.6349999996" in text
+    assert "mass = 1.0000000000000002 (VIOLATED" in text
+    assert rewards_text(near, Individual(1, "x", (2.635, 1.0))) == "sum = 2.635, mass = 1"

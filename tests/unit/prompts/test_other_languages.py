@@ -171,3 +171,12 @@ def test_two_programs_are_told(problem):
     text = "```sh\nmake\n```\n```cpp\nint f() { return 2; }\n```\nor\n```cpp\nint f() { return 3; }\n```\n"
     (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
     assert answer.note.startswith("Your answer held 2 blocks; the last was used.")
+
+
+@pytest.mark.parametrize("beside", [f"It is:\n```cpp\n{SEED}```\n", "Instead of\n```cpp\nint f() { return 1; }\n```\n"])
+def test_quotes_of_the_parent_are_not_the_answer(problem, beside):
+    new = "```cpp\nint f() {\n    return 2;\n}\n```\n"
+    for text in (beside + new, new + beside):
+        (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
+        assert "return 2" in answer.program
+        assert answer.note == ""

@@ -257,7 +257,7 @@ def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text
         assert reason(answer) == "syntax_error"
     else:
         assert (answer.program, answer.failure) == (SEED.replace("def inner():\n    return 1\n", inside), None)
-        no_code_undone = text == _unmarked(_HELPED) or text.endswith(CHILD)
+        no_code_undone = text in (_unmarked(_HELPED), _unmarked(f'"""Other words."""\n{CHILD}')) or text.endswith(CHILD)
         assert no_code_undone or answer.note.startswith("Changes outside of the EVOLVE-BLOCKs do not stay there: ")
 
 
@@ -490,3 +490,15 @@ def test_a_region_alone_keeps_all_its_statements(read: Read) -> None:
     assert (answer.program, answer.note) == (SEED.replace("def inner():\n    return 1\n", block), "")
     (answer,) = read(f"```python\n{block}\nprint(inner())\n```", parent=SEED)  # an example is no part of it
     assert "print" not in answer.program
+
+
+def test_a_block_with_the_unchanged_entry_point_has_no_note(read: Read) -> None:
+    (answer,) = read(f"```python\n{INSIDE}\n\ndef solve():\n    return math.pi * inner()\n```", parent=SEED)
+    assert (answer.program, answer.note) == (CHILD, "")
+
+
+def test_a_program_with_the_entry_point_alone_is_told_what_to_define(read: Read) -> None:
+    (answer,) = read("```python\ndef solve():\n    return 3\n```", parent=SEED)
+    assert answer.failure is not None
+    assert answer.failure.reason == "protected_region_changed"
+    assert "the block must define inner" in answer.failure.detail

@@ -40,6 +40,10 @@ def test_wrapped_programs_are_read(problem: Callable[..., Problem], policy: Call
     ("text", "detail"),
     [
         ('<tool_call>\n{"name": "list_files", "arguments": {}}\n</tool_call>', "the tool list_files without"),
+        (
+            '<tool_call>{"name": "str_replace", "arguments": {"old_str": "return 1", "new_str": "return 3"}}',
+            "the tool str_replace without",
+        ),
         ("<tool_call>" + "{" * 50_000, "the tool without"),
         ("<tool_call>" + "<parameter=a>" * 5_000, "the tool without"),
         ("[TOOL_CALLS]" + "[" * 50_000, "the tool without"),
