@@ -165,7 +165,8 @@ def measure(folder: Path, most_files: int) -> tuple[int, int]:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     else:
-                        size += entry.stat(follow_symlinks=False).st_size
+                        status = entry.stat(follow_symlinks=False)
+                        size += max(status.st_size, status.st_blocks * 512)
         except (FileNotFoundError, NotADirectoryError):  # moved or removed
             continue
         except OSError:
@@ -174,6 +175,5 @@ def measure(folder: Path, most_files: int) -> tuple[int, int]:
 
 
 def _tail(file: IO[bytes], most: int) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - most))
+    file.seek(max(0, file.seek(0, os.SEEK_END) - most))
     return file.read(most).decode("utf-8", "replace")

@@ -132,7 +132,8 @@ class Containers:
         """Stop a build that fills the disk; the kernel limits single files only."""
         size, count = measure(self.folder, self.scratch_bytes // 4096)
         if size + 4096 * count > self.scratch_bytes:
-            raise CommandFailedError(f"the build wrote more than {self.scratch_bytes} bytes")
+            most = f"more than {self.scratch_bytes} bytes" if size < sys.maxsize else "a folder that is not readable"
+            raise CommandFailedError(f"the build wrote {most}")
 
     def _explain(self, name: str, command: str, ended: _Ended) -> None:
         state = self._state(name)

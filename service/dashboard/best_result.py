@@ -52,8 +52,8 @@ class BestResult:
     def values(self) -> list[tuple[Objective, float | None, float | None, str]]:
         """For the most important objectives: the reward, the seed's, and whether it is better or worse than that."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        known = {name: value for name, value in self.rewards.items() if name in self._measured}
-        rows = [(o, known.get(o.name), self.seed.get(o.name)) for o in objectives]
+        known = self._measured if objectives else ()
+        rows = [(o, self.rewards[o.name] if o.name in known else None, self.seed.get(o.name)) for o in objectives]
         return [(o, v, seed, "" if v is None or seed is None else o.verdict(v, seed)) for o, v, seed in rows]
 
     @cached_property
@@ -71,11 +71,13 @@ class BestResult:
         return rows
 
     @cached_property
+    def stopped_at(self) -> str | None:
+        return None if self.number is None else self.candidate_of(self.number).stopped_at
+
+    @cached_property
     def _measured(self) -> frozenset[str]:
-        if self.number is None:
-            return frozenset()
-        row = self.candidate_of(self.number)
-        return self.problem.measured_names(row.stopped_at) - {*row.unmeasured}
+        missing = self.candidate_of(self.number).unmeasured if self.number else ()
+        return self.problem.measured_names(self.stopped_at) - {*missing}
 
     @property
     def _vector(self) -> tuple[float, ...]:

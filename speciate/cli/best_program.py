@@ -223,11 +223,11 @@ def _why_none(run: RunHandle) -> str:
     none = f"run {run.id} has no feasible candidate"
     if not elites:
         return f"{none}: {run.record.no_result or f'none of its {run.record.candidates:,} candidates has rewards'}."
-    ranking = run.problem().definition.ranking
+    definition = run.problem().definition
     vectors = [tuple(elite.rewards.values()) for elite in elites]
-    at = ranking.nearest(vectors)
-    known = run.problem().definition.measured_names((nearest := run.candidate(elites[at].number)).stopped_at)
-    missing = "; ".join(str(each) for each in ranking.violations(vectors[at]) if each.name in known)
+    at = definition.ranking.nearest(vectors)
+    known = definition.measured_names((nearest := run.candidate(elites[at].number)).stopped_at)
+    missing = "; ".join(str(each) for each in definition.ranking.violations(vectors[at]) if each.name in known)
     missing = missing or f"it stopped before stage {nearest.stopped_at}"
     return f"{none}. The nearest is candidate {nearest.number:,}: {missing}."
 

@@ -89,8 +89,7 @@ def _problem_details(response: httpx.Response) -> Mapping[str, Any] | None:
         value = json.loads(response.content)
     except ValueError:
         return None
-    named = isinstance(value, dict) and str(value.get("type", "")).startswith(ERROR_TYPE)
-    return value if named else None
+    return value if (isinstance(value, dict) and str(value.get("type", "")).startswith(ERROR_TYPE)) else None
 
 
 def _field_errors(entries: object) -> tuple[FieldError, ...]:

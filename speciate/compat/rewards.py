@@ -77,8 +77,7 @@ def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
             f"which numbers should search improve? The evaluator returned {_listed(measured)}, and no {SCORE}.",
             remedy=f"Name each, such as --maximize {min(everything)}; in Python maximize={min(everything)!r}.",
         )
-    rated = draft.rated if draft.undeclared is Objectives.MEAN else ()
-    return list(rated or everything)
+    return list((draft.rated if draft.undeclared is Objectives.MEAN else ()) or everything)
 
 
 def _listed(measured: Mapping[str, float]) -> str:

@@ -60,5 +60,4 @@ def retry_delay_s(attempts: int, draw: float) -> float:
 
     ``draw``, drawn from [0, 1), is for the jitter, which spreads retries after an outage of the receiver.
     """
-    ceiling = min(MAX_RETRY_DELAY_S, FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20))
-    return ceiling * (0.5 + 0.5 * draw)
+    return min(MAX_RETRY_DELAY_S, FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20)) * (0.5 + 0.5 * draw)

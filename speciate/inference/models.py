@@ -82,8 +82,7 @@ class ServedModels:
                     self._requested[name] = time.monotonic()
         if self._requested.pop(name, None) is not None:
             self._requested[name] = time.monotonic()
-            learned = [each for each in self._requested if each not in self._waiting]
-            self._unload(learned[:-MOST_LEARNED], scheduler)
+            self._unload([each for each in self._requested if each not in self._waiting][:-MOST_LEARNED], scheduler)
         return True
 
     def unload_idle(self, scheduler: Scheduler, idle_s: float) -> bool:

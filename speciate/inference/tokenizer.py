@@ -106,8 +106,7 @@ class StopStringWatcher:
         self.cut: dict[int, str] = {}
 
     def __call__(self, index: int, token: int) -> bool:
-        stream = self._streams.setdefault(index, DecodeStream(skip_special_tokens=True))
-        piece = stream.step(self._tokenizer, token)
+        piece = self._streams.setdefault(index, DecodeStream(skip_special_tokens=True)).step(self._tokenizer, token)
         if not piece:
             return False
         before = self._texts.get(index, "")

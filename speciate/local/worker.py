@@ -162,16 +162,14 @@ class LocalWorker:
         if ref.id in self._waiting:
             return
         self._waiting.add(ref.id)
-        slots = self._generate if ref.kind is WorkKind.GENERATE else self._evaluate
-        slots.put(partial(self._execute, ref.id))
+        (self._generate if ref.kind is WorkKind.GENERATE else self._evaluate).put(partial(self._execute, ref.id))
 
     def _execute(self, work_id: UUID) -> None:
         self._waiting.discard(work_id)
         self._worker.executor.execute(work_id)
 
     def _send_task(self, name: str, argument: str) -> None:
-        perform = {REPLAY: self._replay, CHECK_SEED: self._check_seed}[name]
-        self._evaluate.put(partial(perform, argument))
+        self._evaluate.put(partial({REPLAY: self._replay, CHECK_SEED: self._check_seed}[name], argument))
 
     def _replay(self, candidate_id: str) -> None:
         candidate = self._stores.queries.candidate(UUID(candidate_id))
@@ -216,8 +214,8 @@ class LocalWorker:
         self.recover()
         if not (own := self._signals.own.ids):
             return
-        exclude_downtime(self._stores.engine)  # the sleep of the computer
+        exclude_downtime(self._stores.engine, own)  # the sleep of the computer
         with self._stores.engine.begin() as connection:
-            beat(connection)
+            beat(connection, local=True)
         recover(self._stores, lambda: self._worker.counters, own)
         pause_when_full(self._stores, self._settings.data_dir, self._settings.min_free_bytes)

@@ -92,5 +92,4 @@ def _usage(holder: object, prompt: str, *completion: str) -> Usage:
 
 
 def _message(error: object) -> str:
-    text = error.get("message") if isinstance(error, dict) else error
-    return str(text or "")[:_MOST_CHARACTERS]
+    return str((error.get("message") if isinstance(error, dict) else error) or "")[:_MOST_CHARACTERS]

@@ -207,8 +207,7 @@ def _allowed(text: str, places: list[int], length: int) -> list[int]:
     if len(places) < 2:
         return places
     blocks = blocks_or_none(text)
-    inside = [p for p in places if any(b.start <= p and p + length < b.end for b in blocks)]
-    return inside or places
+    return [p for p in places if any(b.start <= p and p + length < b.end for b in blocks)] or places
 
 
 def _indented(own: Sequence[str], search: Sequence[str], changed: Sequence[str], unit: str) -> list[str] | None:

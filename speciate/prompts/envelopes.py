@@ -178,7 +178,7 @@ def calls_tool(text: str) -> str | None:
 def with_programs(text: str) -> str:
     """Replace each tool call by the argument with the most lines, which is the program, as a fenced block."""
     call = _CALL.search(text)
-    if call is None or _EDIT.search(text, call.end()):  # an edit holds no program
+    if call is None:
         return text
     head, calls = text[: call.start()], text[call.end() :]
     programs = [max(group, key=lambda value: (value.count("\n"), len(value))) for group in _arguments(calls) if group]
@@ -187,9 +187,9 @@ def with_programs(text: str) -> str:
 
 
 def _arguments(calls: str) -> Iterator[list[str]]:
-    parameters = [value for _, value in _parameters(calls)]
-    if parameters:
-        yield parameters
+    parameters = [*_parameters(calls)]
+    if parameters:  # an edit holds no program
+        yield [value for _, value in parameters if not any(name.startswith("old") for name, _ in parameters)]
         return
     decoder = json.JSONDecoder(strict=False)
     place = 0
@@ -199,7 +199,8 @@ def _arguments(calls: str) -> Iterator[list[str]]:
         except (ValueError, RecursionError):
             # A truncated or malformed call; searching on from the next brace could take quadratic time.
             return
-        yield [text for text in texts_in(value) if "\n" in text or " " in text]
+        if not _EDIT.search(calls, start, place):
+            yield [text for text in texts_in(value) if "\n" in text or " " in text]
 
 
 def _parameters(calls: str) -> Iterator[tuple[str, str]]:

@@ -179,8 +179,7 @@ class _Writer:
             "advice": self._advice,
             "request": f"{request} {form}",
         }
-        name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
-        template = template_of(self.problem, name)
+        template = template_of(self.problem, TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE)
         template = "\n\n".join([template, *(text for text in _ADDED if not uses(template, text.rpartition("$")[2]))])
         return Prompt(system=storable(self._system), user=storable(fill(template, values)))
 

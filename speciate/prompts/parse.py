@@ -139,7 +139,7 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
         return ""
     if problem.language is not None and noun_of(problem) == "program":
         blocks = _preferred(filled_blocks(text), problem.language.labels)
-        programs = [block.text for block in blocks if block.text.strip() not in (base or "")] or [""]
+        programs = [block.text for block in blocks if block.text.strip() not in _quotes(base or "")] or [""]
         count = sum(2 * len(each) >= max(map(len, programs)) for each in programs)
         return f"{SEVERAL} {count} blocks; the last was used." if count > 1 else ""
     if not problem.is_python:
@@ -316,7 +316,8 @@ def _texts(text: str, count: int, language: Language | None, base: str) -> list[
         blocks = filled_blocks(text)
         if language:
             tagged = [block.text for block in _preferred(blocks, language.labels)]
-            tagged = [each for each in tagged if each.strip() not in base] or tagged  # without quotes of the parent
+            own = [each for each in tagged if each.strip() not in _quotes(base)]
+            tagged = own if any(each.strip() not in base for each in own) else tagged
         else:  # a document, beside which a model may show a program that checks it
             tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
         if not tagged and (opened := ANSWER.search(text)) is not None:
@@ -324,6 +325,11 @@ def _texts(text: str, count: int, language: Language | None, base: str) -> list[
     if tagged:
         return [*tagged] if count > 1 else [last_long(tagged) if language else tagged[-1]]
     return [part for part in (sections(text) if count > 1 else [text]) if part.strip()]
+
+
+def _quotes(base: str) -> set[str]:
+    """Return the texts by which an answer quotes its parent: all of it, or a region."""
+    return {each.strip() for each in (base, *contents_of(base, blocks_or_none(base)))}
 
 
 def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:

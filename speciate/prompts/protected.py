@@ -70,7 +70,8 @@ def keep_protected(base: str, child: str, *, alone: bool = True) -> Kept | Failu
         contents = contents or _inside_alone(base, blocks, plain)
     difference = _difference(base, blocks, child)
     if contents is None:
-        lacks = ", ".join(sorted(defined_names("".join(contents_of(base, blocks))) - defined_names(child)))
+        needed = names_of("".join(outside)).free & defined_names("".join(contents_of(base, blocks)))
+        lacks = ", ".join(sorted(needed - defined_names(child)))
         wrong = f"{lacks and f'the block must define {lacks}; '}outside of the EVOLVE-BLOCKs: {difference or _MOVED}"
         return rejected(Reason.PROTECTED_REGION_CHANGED, wrong)
     restored = with_contents(base, blocks, contents)

@@ -62,8 +62,7 @@ def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
     names, weights = weightings(points.shape[1], problem.weight_vector)
     scores = weigh(points, weights)
     rows = scores.argmax(axis=0)
-    best = scores[rows, np.arange(len(names))]
-    return list(zip(names, rows.tolist(), best.tolist(), strict=True))
+    return list(zip(names, rows.tolist(), scores[rows, np.arange(len(names))].tolist(), strict=True))
 
 
 def improvements(

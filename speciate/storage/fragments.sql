@@ -1,7 +1,7 @@
 -- running_seconds: Running seconds of a run until now, by the database's clock, which all workers share.
 -- A clock that was set back gives no time back. What passes without a reconciler, as in the sleep of a computer, is none.
 seconds + CASE WHEN state = 'running' THEN greatest(0, extract(epoch FROM least(clock_timestamp(),
-    (SELECT alive_at FROM reconciler) + interval '15 seconds') - running_since)) ELSE 0 END
+    (SELECT max(alive_at) FROM reconciler) + interval '15 seconds') - running_since)) ELSE 0 END
 
 -- ensemble_shares: The ensemble of run r as JSON for ``runs.context.members``, proposers first.
 (SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug,

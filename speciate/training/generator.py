@@ -260,8 +260,7 @@ class Generator:
             of_prompt, of_own = weights.split([prompt, own], dim=-1)
             return (_by_row(_by_block(of_prompt) @ shared_values) + of_own @ values[:, :, :own]).flatten(1, 2)
 
-        hidden = self._hidden(token, length[:, 0] + count, attend)
-        logits = self._linear("lm_head", hidden).float()
+        logits = self._linear("lm_head", self._hidden(token, length[:, 0] + count, attend)).float()
         if temperature:
             mass = torch.softmax(logits / temperature, dim=-1).cumsum(-1)
             target = self._uniform[:rows, None] * mass[:, -1:]

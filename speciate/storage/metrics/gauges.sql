@@ -25,4 +25,4 @@ WHERE p.state = 'running' AND NOT {waits_outside}
     OR 'run.stalled' = (SELECT e.kind FROM events e WHERE e.run_id = p.run_id AND e.seq = p.events))
 
 -- reconciler_age: Seconds since the last pass of the reconciler.
-SELECT extract(epoch FROM clock_timestamp() - alive_at) FROM reconciler
+SELECT extract(epoch FROM clock_timestamp() - alive_at) FROM reconciler WHERE id = 1

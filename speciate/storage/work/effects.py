@@ -59,8 +59,7 @@ def write_change(connection: sa.Connection, locked: LockedRun, granted: Sequence
     running = progress.state is RunState.RUNNING
     progress.events += len(events)
     progress.revision += 1
-    changes = {"works": works, "new_events": events, "dispatch": running}
-    connection.execute(SQL.write, locked.values() | changes)
+    connection.execute(SQL.write, locked.values() | {"works": works, "new_events": events, "dispatch": running})
     return Commit(run_id, refs if running else (), tuple(granted), progress.revision, progress.events)
 
 

@@ -111,16 +111,17 @@ class Reconciler:
         self._retried += lease.attempt > 0
 
 
-def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:
-    """Record that the reconciler is alive; return True if one of the queries finds a row."""
+def beat(connection: sa.Connection, *pending: sa.TextClause, local: bool = False) -> bool:
+    """Record that the reconciler, or a ``local`` process, is alive; return True if one of the queries finds a row."""
     any_row = " OR ".join(f"EXISTS ({query.text})" for query in pending) or "false"
-    return bool(connection.execute(SQL.build("beat", any_row=any_row)).scalar())
+    return bool(connection.execute(SQL.build("beat", any_row=any_row), {"id": 1 + local}).scalar())
 
 
-def exclude_downtime(engine: sa.Engine) -> int:
-    """Exclude the downtime of the service from the running seconds, and return the number of affected runs."""
+def exclude_downtime(engine: sa.Engine, own: Sequence[UUID] | None = None) -> int:
+    """Exclude the downtime of the service, or of the process of its ``own`` runs, from running seconds; count them."""
     with engine.begin() as connection:
-        return connection.execute(SQL.exclude_downtime, {"gap_s": DOWNTIME_S}).rowcount
+        keys = {"gap_s": DOWNTIME_S, "id": 1 if own is None else 2, "runs": own}
+        return connection.execute(SQL.exclude_downtime, keys).rowcount
 
 
 def abandon(engine: sa.Engine, runs: Sequence[UUID], alive_at: datetime) -> None:

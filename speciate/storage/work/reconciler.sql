@@ -34,11 +34,11 @@ RETURNING w.id, w.run_id, w.kind, w.attempt
 SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {running_seconds}
   AND (CAST(:runs AS uuid[]) IS NULL OR run_id = ANY(:runs))
 
--- exclude_downtime: Charge runs that were running when the service stopped until that time.
+-- exclude_downtime: Charge runs that were running when the service, or a process without one, stopped until that time.
 UPDATE run_progress p SET running_since = clock_timestamp(),
-  seconds = p.seconds + greatest(0, extract(epoch FROM (SELECT alive_at FROM reconciler) - p.running_since))
-WHERE p.state = 'running'
-  AND NOT EXISTS (SELECT FROM reconciler WHERE alive_at >= clock_timestamp() - make_interval(secs => :gap_s))
+  seconds = p.seconds + greatest(0, extract(epoch FROM (SELECT alive_at FROM reconciler WHERE id = :id) - p.running_since))
+WHERE p.state = 'running' AND (CAST(:runs AS uuid[]) IS NULL OR p.run_id = ANY(:runs))
+  AND NOT EXISTS (SELECT FROM reconciler WHERE id = :id AND alive_at >= clock_timestamp() - make_interval(secs => :gap_s))
 
 -- abandon: Charge running runs until a time, and from now on.
 UPDATE run_progress SET running_since = clock_timestamp(),
@@ -60,5 +60,5 @@ SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE 
 FROM work WHERE run_id = :run_id AND state IN ('ready', 'leased', 'parked')
 
 -- beat: Record that the reconciler is alive; true if one of other queries finds a row.
-INSERT INTO reconciler (id, alive_at) VALUES (1, clock_timestamp())
+INSERT INTO reconciler (id, alive_at) VALUES (:id, clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET alive_at = clock_timestamp() RETURNING {any_row}

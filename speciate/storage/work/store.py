@@ -284,8 +284,7 @@ class PostgresWorkStore(Store):
             return write_change(connection, locked)
 
     def _charge_cancelled(self, connection: sa.Connection, lease: Lease, spent: Charge) -> None:
-        keys = {"id": lease.work_id, "token": lease.token}
-        connection.execute(SQL.charge_cancelled, {**keys, **asdict(spent)})
+        connection.execute(SQL.charge_cancelled, {"id": lease.work_id, "token": lease.token, **asdict(spent)})
 
     def reconcile(self, runs: Sequence[UUID] | None = None) -> ReconcileReport:
         """Reconcile all runs, or those given."""

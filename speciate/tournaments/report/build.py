@@ -116,8 +116,7 @@ def _until_decided(schedule: Schedule, results: Results) -> Results:
 
 def _speeds(schedule: Schedule, results: Results) -> FloatArray:
     """Return a score per run that is higher the sooner it reached the target; lowest for runs that never did."""
-    never = -2.0 * (schedule.declared.budget.evaluations or 1)
-    return np.where(results.reached, -results.evaluations, never)
+    return np.where(results.reached, -results.evaluations, -2.0 * (schedule.declared.budget.evaluations or 1))
 
 
 def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:

@@ -34,8 +34,7 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
     Scores have shape (..., n); failed samples need a finite one. The result has shape (...) for one k, (..., n_ks) for
     several.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    ascending = np.sort(values, axis=-1)
+    ascending = np.sort(np.asarray(scores, dtype=np.float64), axis=-1)
     weights = _shares_of_ranks(ascending.shape[-1], [k] if isinstance(k, int | np.integer) else list(k))
     # As a loss against the largest score: exact for k = n and for equal scores.
     largest = ascending[..., -1:]

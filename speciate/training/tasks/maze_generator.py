@@ -177,8 +177,7 @@ def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
             frontier += _beyond(room, size.side)
     walls = [(r, c) for r, c in product(range(size.side), repeat=2) if (r, c) not in opened]
     most = min(size.openings[1], len(walls))
-    extra = _pick(rng, walls, int(rng.integers(min(size.openings[0], most), most + 1)))
-    return frozenset(opened) | extra
+    return frozenset(opened) | _pick(rng, walls, int(rng.integers(min(size.openings[0], most), most + 1)))
 
 
 def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:

@@ -237,6 +237,19 @@ def test_a_commit_right_after_a_sleep_does_not_charge_it(stores: Stores) -> None
     assert (run.state.value, run.spent.seconds < 60) == ("running", True)
 
 
+def test_a_local_process_does_not_charge_the_runs_of_a_stopped_service(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 600}))
+    with stores.engine.begin() as connection:
+        beat(connection)
+        connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '2 hours'"))
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '1 hour'"))
+        beat(connection, local=True)
+    assert exclude_downtime(stores.engine, []) == 0
+    assert exclude_downtime(stores.engine) == 1
+    stores.work.reconcile()
+    assert stores.runs.get(commit.run_id).state.value == "running"
+
+
 def test_time_before_the_first_service_is_not_charged(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}))
     with stores.engine.begin() as connection:

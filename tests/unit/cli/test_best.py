@@ -253,6 +253,7 @@ def test_without_a_feasible_candidate_the_nearest_and_what_it_lacks(cli: Cli, se
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="completed", best=None)))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), END))
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/4", say(candidate_json(4)))
     radius = Objective(name="radius", range=(0.0, 10.0))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(objectives=(radius, OVERLAP))))
     cells = [

@@ -180,3 +180,11 @@ def test_quotes_of_the_parent_are_not_the_answer(problem, beside):
         (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
         assert "return 2" in answer.program
         assert answer.note == ""
+
+
+def test_a_program_that_shortens_its_parent_is_no_quote(problem):
+    parent = SEED.replace("int f() { return 1; }", "int g() { return 1; }\nint f() { return 1; }")
+    text = "```cpp\nint main() { assert(f() == 1); }\n```\nWithout g:\n```cpp\nint f() { return 1; }\n```"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=parent)
+    assert "assert" not in answer.program
+    assert "int g" not in answer.program

@@ -497,6 +497,13 @@ def test_a_block_with_the_unchanged_entry_point_has_no_note(read: Read) -> None:
     assert (answer.program, answer.note) == (CHILD, "")
 
 
+def test_a_removed_helper_is_not_asked_for(read: Read) -> None:
+    parent = SEED.replace("def inner", "def twice():\n    return 2\n\n\ndef inner")
+    text = "from numpy import *\n" + CHILD.replace("# EVOLVE-BLOCK-START\n", "").replace("# EVOLVE-BLOCK-END\n", "")
+    (answer,) = read(f"```python\n{text}```", parent=parent)
+    assert answer.failure is None or "must define" not in answer.failure.detail
+
+
 def test_a_program_with_the_entry_point_alone_is_told_what_to_define(read: Read) -> None:
     (answer,) = read("```python\ndef solve():\n    return 3\n```", parent=SEED)
     assert answer.failure is not None
