@@ -149,9 +149,9 @@ def test_two_commands_share_a_data_directory_whichever_ends_first(commands: Comm
 def test_a_proposal_of_another_command_is_evaluated_by_the_one_that_executes_the_run(commands: Commands) -> None:
     process = commands.search(400)
     (run,) = commands.runs()
-    (commands.data_dir / "p.py").write_text("def pack():\n    return []\n")
+    (commands.data_dir / "p.py").write_text("raise ValueError\n")
     _, out, notes = commands.run("runs", "propose", run["id"], "p.py", "--json")
-    assert json.loads(out)["failure"] == "invalid_output", notes
+    assert json.loads(out)["failure"] == "crashed", notes
     assert commands.runs()[0]["state"] == "running"
     assert process.poll() is None
 
