@@ -52,8 +52,8 @@ class BestResult:
     def values(self) -> list[tuple[Objective, float | None, float | None, str]]:
         """For the most important objectives: the reward, the seed's, and whether it is better or worse than that."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        known = self._measured if objectives else ()
-        rows = [(o, self.rewards[o.name] if o.name in known else None, self.seed.get(o.name)) for o in objectives]
+        known = {name: value for name, value in self.rewards.items() if name in self._measured}
+        rows = [(o, known.get(o.name), self.seed.get(o.name)) for o in objectives]
         return [(o, v, seed, "" if v is None or seed is None else o.verdict(v, seed)) for o, v, seed in rows]
 
     @cached_property

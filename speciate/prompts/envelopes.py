@@ -31,7 +31,7 @@ _CONTENT_KEYS: Final = ("content", "contents", "code", "program", "source", "tex
 _CALL: Final = re.compile(r"<(tool_call|function_calls|invoke)\b[^>\n]{0,200}>|\[TOOL_CALLS\]")
 _PARAMETER: Final = re.compile(r"<parameter(?:=| name=\")([\w.-]{1,60})\"?>\n?")
 _PARAMETER_END: Final = "</parameter>"
-_EDIT: Final = re.compile(r"[\"=]old_?(?:str|string|text|code)(?:\"\s*:|\"?>)")
+_EDIT: Final = re.compile(r"[\"=]old_?(?:str|string|text|code)(?:\\?\"\s*:|\"?>)")
 _NAME: Final = re.compile(r"(?:\"name\"\s*:\s*\"|<function=|<invoke name=\")([\w.-]{1,60})")
 
 
@@ -199,8 +199,9 @@ def _arguments(calls: str) -> Iterator[list[str]]:
         except (ValueError, RecursionError):
             # A truncated or malformed call; searching on from the next brace could take quadratic time.
             return
-        if not _EDIT.search(calls, start, place):
-            yield [text for text in texts_in(value) if "\n" in text or " " in text]
+        for each in value if isinstance(value, list) else [value]:
+            if not _EDIT.search(json.dumps(each)):
+                yield [text for text in texts_in(each) if "\n" in text or " " in text]
 
 
 def _parameters(calls: str) -> Iterator[tuple[str, str]]:

@@ -67,6 +67,7 @@ _FOREIGN: Final = (_PROGRAM_LABELS - PYTHON_LABELS) | {
     *("patch", "sql", "toml", "ts", "tsx", "typescript", "xml", "yaml", "yml", "zsh"),
 }
 """Labels of blocks that hold no Python, unless they define what is wanted."""
+_CALL: Final = re.compile(r"\b(?!(?:for|if|while|switch|return)\b)(\w{1,100})\s*+\(")
 _CALLED: Final = re.compile(r"\.call\(\s*+[\"'](\w{1,100})[\"']")
 _CUT: Final = "length"
 """Finish reason of a completion that reached its limit of tokens."""
@@ -139,7 +140,7 @@ def _second_definition(text: str, base: str | None, problem: Problem, program: s
         return ""
     if problem.language is not None and noun_of(problem) == "program":
         blocks = _preferred(filled_blocks(text), problem.language.labels)
-        programs = [block.text for block in blocks if block.text.strip() not in _quotes(base or "")] or [""]
+        programs = [block.text for block in blocks if not _is_quote(block.text.strip(), base or "")] or [""]
         count = sum(2 * len(each) >= max(map(len, programs)) for each in programs)
         return f"{SEVERAL} {count} blocks; the last was used." if count > 1 else ""
     if not problem.is_python:
@@ -316,7 +317,7 @@ def _texts(text: str, count: int, language: Language | None, base: str) -> list[
         blocks = filled_blocks(text)
         if language:
             tagged = [block.text for block in _preferred(blocks, language.labels)]
-            own = [each for each in tagged if each.strip() not in _quotes(base)]
+            own = [each for each in tagged if not _is_quote(each.strip(), base)]
             tagged = own if any(each.strip() not in base for each in own) else tagged
         else:  # a document, beside which a model may show a program that checks it
             tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
@@ -327,9 +328,12 @@ def _texts(text: str, count: int, language: Language | None, base: str) -> list[
     return [part for part in (sections(text) if count > 1 else [text]) if part.strip()]
 
 
-def _quotes(base: str) -> set[str]:
-    """Return the texts by which an answer quotes its parent: all of it, or a region."""
-    return {each.strip() for each in (base, *contents_of(base, blocks_or_none(base)))}
+def _is_quote(text: str, base: str) -> bool:
+    """Return True if a block quotes its parent: all of it, a region, or a part without what the rest calls."""
+    blocks = blocks_or_none(base)
+    whole = {each.strip() for each in (base, *contents_of(base, blocks))}
+    called = {*_CALL.findall("".join(outside_of(base, blocks)))} & {*_CALL.findall(text)}
+    return text in whole or (text in base and not called)
 
 
 def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:

@@ -120,7 +120,7 @@ def beat(connection: sa.Connection, *pending: sa.TextClause, local: bool = False
 def exclude_downtime(engine: sa.Engine, own: Sequence[UUID] | None = None) -> int:
     """Exclude the downtime of the service, or of the process of its ``own`` runs, from running seconds; count them."""
     with engine.begin() as connection:
-        keys = {"gap_s": DOWNTIME_S, "id": 1 if own is None else 2, "runs": own}
+        keys = {"gap_s": DOWNTIME_S, "id": 1 + (own is not None), "runs": own}
         return connection.execute(SQL.exclude_downtime, keys).rowcount
 
 

@@ -36,7 +36,9 @@ SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {r
 
 -- exclude_downtime: Charge runs that were running when the service, or a process without one, stopped until that time.
 UPDATE run_progress p SET running_since = clock_timestamp(),
-  seconds = p.seconds + greatest(0, extract(epoch FROM (SELECT alive_at FROM reconciler WHERE id = :id) - p.running_since))
+  -- A service goes on with the runs of a killed process, which has a sign of life of its own.
+  seconds = p.seconds + greatest(0, extract(epoch FROM (SELECT min(alive_at) FROM reconciler
+    WHERE id IN (:id, 2) AND alive_at >= p.running_since) - p.running_since))
 WHERE p.state = 'running' AND (CAST(:runs AS uuid[]) IS NULL OR p.run_id = ANY(:runs))
   AND NOT EXISTS (SELECT FROM reconciler WHERE id = :id AND alive_at >= clock_timestamp() - make_interval(secs => :gap_s))
 

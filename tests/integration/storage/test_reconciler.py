@@ -242,12 +242,22 @@ def test_a_local_process_does_not_charge_the_runs_of_a_stopped_service(stores: S
     with stores.engine.begin() as connection:
         beat(connection)
         connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '2 hours'"))
-        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '1 hour'"))
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '121 minutes'"))
         beat(connection, local=True)
     assert exclude_downtime(stores.engine, []) == 0
     assert exclude_downtime(stores.engine) == 1
     stores.work.reconcile()
     assert stores.runs.get(commit.run_id).state.value == "running"
+
+
+def test_a_service_charges_a_killed_command_until_its_last_sign_of_life(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 7200}))
+    with stores.engine.begin() as connection:
+        beat(connection, local=True)
+        connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '90 minutes'"))
+    exclude_downtime(stores.engine)
+    assert stores.runs.get(commit.run_id).spent.seconds == pytest.approx(1800, abs=30)
 
 
 def test_time_before_the_first_service_is_not_charged(stores: Stores) -> None:

@@ -188,3 +188,12 @@ def test_a_program_that_shortens_its_parent_is_no_quote(problem):
     (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=parent)
     assert "assert" not in answer.program
     assert "int g" not in answer.program
+
+
+def test_a_quoted_helper_of_the_parent_is_not_the_answer(problem):
+    helper = "int g(int n) { int s = 0; for (int i = 0; i < n; ++i) s += i; return s; }"
+    parent = SEED.replace("int f() { return 1; }", f"{helper}\nint f() {{ return g(5); }}")
+    new = "int g(int n) { return n * (n - 1) / 2; }\nint f() { return g(5); }"
+    text = f"```cpp\n{new}\n```\nIt was\n```cpp\n{helper}\n```\n"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=parent)
+    assert "n * (n - 1) / 2" in answer.program

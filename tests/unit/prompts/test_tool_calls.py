@@ -27,6 +27,7 @@ NESTED = {**WRITE, "arguments": json.dumps(WRITE["arguments"])}
         f"<tool_call>\n<function=write>\n<parameter=path>\na.py\n</parameter>\n<parameter=code>\n{CODE}</parameter>\n",
         f'<function_calls>\n<invoke name="run">\n<parameter name="code">{CODE}</parameter>\n</invoke>',
         f"[TOOL_CALLS][{json.dumps(WRITE)}]",
+        f"[TOOL_CALLS]{json.dumps([EDIT, WRITE])}",
         f"<tool_call>\n{json.dumps(EDIT)}\n</tool_call>\n<tool_call>\n{json.dumps(WRITE)}\n</tool_call>",
         f"[TOOL_CALLS]{json.dumps({'name': 'python', 'arguments': {'code': f'```python{chr(10)}{CODE}```'}})}",
         f"<thinking>\nA draft:\n```python\nx = 1\n```\n</thinking>\n```python\n{CODE}```",
