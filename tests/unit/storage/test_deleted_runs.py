@@ -20,7 +20,6 @@ _REASONS = {
     "webhooks/queue.sql": "reads one run",
     "work/fairness.sql": "work belongs to runs that have not ended",
     "work/proposals.sql": "only ended runs are deleted, and these take no proposals",
-    "work/reconciler.sql": "looks at runs that have not started",
     "work/waiting_runs.sql": "work belongs to runs that have not ended",
 }
 
