@@ -105,7 +105,7 @@ overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/
 	@$(BIN)/python -m experiments.overtraining
 
 real-model: $(TRAIN) $(CLIENT) ## Train MODEL, a folder of SmolLM2, write docs/evidence/real-model.md; three hours of two cores, resumes (GPU=--gpu: minutes)
-	@$(BIN)/python -m experiments.real_model run --model "$(MODEL)" $(GPU) $(if $(MINUTES),--minutes $(MINUTES))
+	@$(BIN)/python -m experiments.real_model run $(if $(MODEL),--model "$(MODEL)") $(GPU) $(if $(MINUTES),--minutes $(MINUTES))
 
 arena: $(CLIENT) ## Compare strategies and simple rules on fast problems, write docs/evidence/arena.md; two hours (QUICK=1: minutes, no page)
 	@$(BIN)/python -m experiments.arena $(if $(QUICK),development --quick,verdict)

@@ -111,9 +111,9 @@ unchanged with their defaults, but: whole programs instead of diffs, ShinkaEvolv
 They maximize the score; Speciate searches on the vector, with its default options. The score is the mean of the
 normalized objectives. `{null}` is Speciate again with other seeds: a difference between the two would be chance.
 Figures before these are withdrawn: in 6 to 10 % of Speciate's answers the stand-in took an error message in the prompt
-for the program to change. `make peers` declares eight seeds with 60 and 240 evaluations: two cores for a day. Of 240
-there are the twelve problems of the held-out half and four seeds (`--problems 12 --seeds 4 --evaluations 240`, 100
-minutes), declared before the first of these runs.
+for the program to change. `make peers` declares eight seeds with 60 and 240 evaluations: two cores for a day. A
+budget with fewer problems or seeds was declared so before its first run (`--problems 12 --seeds 4 --evaluations 240`:
+100 minutes).
 """
 
 
