@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -310,3 +311,14 @@ def test_missing_backup_file_creates_no_database(tmp_path: Path) -> None:
         app(["restore", str(tmp_path / "none"), "--data-dir", str(tmp_path / "new")], prog_name="speciate")
     assert ended.value.code == ExitCode.INVALID
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_version_leaves_a_newer_schema_as_it_is(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_DATABASE_URL", empty_url)
+    engine = sa.create_engine(empty_url)
+    for revision in (NEWEST_REVISION, "9999"):
+        done = subprocess.run([sys.executable, "-m", "speciate.cli", "migrate"], capture_output=True, text=True)
+        assert (done.returncode, revision in done.stderr) == (0, True), done.stderr
+        with engine.begin() as connection:
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
