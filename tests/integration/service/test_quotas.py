@@ -68,6 +68,13 @@ def test_declared_budgets_count_in_full_until_the_run_ends(lab: Lab) -> None:
     lab.start(1000)
 
 
+def test_a_huge_declaration_counts_without_overflow(fair: Lab) -> None:
+    limit(fair, evaluations_per_day=10**9)
+    for slug in ("first", "second"):
+        declare(fair, slug=slug, seeds=[*range(1000)], budget={"evaluations": 10, "tokens": 10**15})
+    assert used(fair)["tokens"] == 2**63 - 1
+
+
 def test_repeated_request_counts_once(lab: Lab) -> None:
     limit(lab, evaluations_per_day=13, concurrent_runs=1)
     key = {"Idempotency-Key": "k"}
