@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from evaluators.local_folders import open_private_folder
 
@@ -45,8 +45,7 @@ class BuildCache:
             return None
         with contextlib.suppress(OSError):
             os.utime(self._root / f"{key}{_SUFFIX}", follow_symlinks=False)
-        listed: dict[str, Any] = json.loads(body)
-        return {name: (content, bool(program)) for name, (content, program) in listed.items()}
+        return {name: (content, bool(program)) for name, (content, program) in json.loads(body).items()}
 
     def keep(self, key: str, files: BuiltFiles) -> None:
         body = json.dumps(files).encode()

@@ -88,8 +88,7 @@ class CandidateProcess:
 
     def refused(self, message: Message) -> CallResult:
         """Return the result of a call over the direct channel that has no value; raises as ``answer``."""
-        loading = message.get("index") == LOADING
-        return _read(LOADING if loading else 0, message, built=False)
+        return _read(LOADING if message.get("index") == LOADING else 0, message, built=False)
 
     def end(self) -> tuple[ResourceUsage, dict[str, str]]:
         """Stop the process; return its resource usage and output. Repeated calls return the same."""

@@ -29,8 +29,6 @@ SUPERVISOR_KILLED = Failure(FailureKind.CRASHED, "supervisor_killed", "the proce
 BATCH_DEADLINE = Failure(FailureKind.TIMEOUT, "batch_deadline", "not scored before the batch had to end")
 
 _NEARLY = 0.9
-_SIGNAL = "sig"
-"""Prefix of the reason if a signal ended the process."""
 
 
 def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -> Failure:
@@ -59,7 +57,7 @@ def redacted(failure: Failure, detail: str = "") -> Failure:
 
     The program chooses its output length, exit code and signal number, so each could encode the secret.
     """
-    killed = failure.reason.startswith(_SIGNAL)
+    killed = failure.reason.startswith("sig")  # of a signal
     return Failure(failure.kind, "killed_by_signal" if killed else failure.reason, detail)
 
 

@@ -16,7 +16,7 @@ from evaluators.channel import Message
 from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.images.scoring import evaluate_in_image
-from evaluators.script import OTHER, ScriptOutput, read_notes, read_outcome
+from evaluators.script import MOST_NUMBERS, OTHER, ScriptOutput, read_notes, read_outcome
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
@@ -92,7 +92,7 @@ class _InProcessRun:
                 texts = [[name, value] for name, value in others.items() if isinstance(value, str)]
                 numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if not isinstance(value, str))
                 if numbers:
-                    self._findings.notes[OTHER] = sanitize(numbers)
+                    self._findings.notes[OTHER] = sanitize(numbers, MOST_NUMBERS)
                 sent = message.get("notes")
                 message |= {"rewards": rewards, "notes": [*(sent if isinstance(sent, list) else []), *texts]}
         outcome = read_outcome(step.objectives, message)

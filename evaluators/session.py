@@ -103,8 +103,6 @@ class TimeAllowance:
 
 
 class TimeLeft(Protocol):
-    """A time limit."""
-
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the time is up; may raise."""
 

@@ -19,8 +19,6 @@ from speciate.telemetry import configure_telemetry
 
 _NOT_STARTED: Final = 3
 _WRONG_SETTING: Final = 2
-_PROXIES: Final = "FORWARDED_ALLOW_IPS"
-"""Variable from which uvicorn reads the proxies whose X-Forwarded headers count."""
 
 
 def main(arguments: list[str]) -> int:
@@ -67,8 +65,8 @@ def _config(settings: Settings, options: argparse.Namespace) -> uvicorn.Config:
         workers=1,
         log_level=options.log_level,
         access_log=False,
-        # By default uvicorn believes every process of this machine the address that it claims to forward.
-        proxy_headers=_PROXIES in os.environ,
+        # Uvicorn reads there whose X-Forwarded headers count: by default, those of every process of this machine.
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         timeout_graceful_shutdown=options.grace,
     )
 

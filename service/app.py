@@ -124,9 +124,8 @@ async def _lifespan(
     hub = EventHub(stores)
     authenticator = Authenticator.of(settings, stores)
     seed_checks = SeedChecks(stores.redis, stores.celery)
-    owners = OwnershipCache(stores.engine)
     app.state.app_state = AppState(
-        settings, stores, hub, authenticator, owners, metrics, Readiness(stores), seed_checks
+        settings, stores, hub, authenticator, OwnershipCache(stores.engine), metrics, Readiness(stores), seed_checks
     )
     hubs: list[StreamHub] = [hub]
     if pages:

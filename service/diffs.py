@@ -40,8 +40,7 @@ def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
         groups = SequenceMatcher(None, a, b).get_grouped_opcodes(_CONTEXT)
     else:
         i, j = len(a) - trail, len(b) - trail
-        block = ("equal", 0, lead, 0, lead), ("replace", lead, i, lead, j), ("equal", i, len(a), j, len(b))
-        groups = [block]
+        groups = [(("equal", 0, lead, 0, lead), ("replace", lead, i, lead, j), ("equal", i, len(a), j, len(b)))]
     lines = [f"--- {before}", f"+++ {after}"]
     for group in groups:
         lines.extend(_hunk(a, b, group, skipped))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 import sqlalchemy.exc
@@ -186,11 +187,7 @@ def _of_counters(counters: dict[MetricFamily, list[CounterSeries]]) -> Iterator[
             continue
         histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for each in series:
-            below = 0.0
-            buckets: list[tuple[str, float]] = []
-            for bound, count in zip((*map(str, family.buckets), "+Inf"), each.counts, strict=True):
-                below += count
-                buckets.append((bound, below))
+            buckets = list(zip((*map(str, family.buckets), "+Inf"), accumulate(each.counts), strict=True))
             histogram.add_metric(each.labels, buckets, sum_value=each.total)
         yield histogram
 

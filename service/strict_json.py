@@ -38,6 +38,7 @@ class StrictRoute(APIRoute):
             if unknown := sorted(set(request.query_params).difference(declared)):
                 expected = f"expected {', '.join(declared)}" if declared else "this path has none"
                 raise invalid_field("The request", unknown[0], f"is not a query parameter: {expected}")
+            require_storable(dict(request.query_params))
             strict = _StrictRequest(request.scope, request.receive)
             strict.max_values = self.max_values
             if await strict.body():

@@ -17,7 +17,7 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.candidate_process import CallResult
 from evaluators.channel import Message
 from evaluators.restarting_candidate import RestartingCandidate
-from evaluators.script import OTHER, read_notes, read_outcome
+from evaluators.script import MOST_NUMBERS, OTHER, read_notes, read_outcome
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
@@ -55,7 +55,8 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[
         return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "no_rewards", detail)), notes
     known = {name: rewards.pop(name) for name in problem.space.names if name in rewards}
     if rewards:
-        notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in rewards.items()))
+        numbers = "\n".join(f"{name} = {value}" for name, value in rewards.items())
+        notes[OTHER] = sanitize(numbers, MOST_NUMBERS)
     message: Message = {"rewards": known}
     outcome = read_outcome(problem.objectives, message)
     notes |= read_notes(problem, message, problem.objectives)

@@ -78,8 +78,7 @@ class Zygote:
     def _folder_name(self, folder: Path | None) -> str:
         if folder is None:
             return ""
-        inside = "--as-pid-1" in self._process.args  # type: ignore[operator]
-        return folder.name if inside else str(folder)
+        return folder.name if "--as-pid-1" in self._process.args else str(folder)  # type: ignore[operator]
 
     def _greet(self, tier: str, boot: bytes, log: IO[bytes]) -> tuple[int, dict[str, str]]:
         problem = ""

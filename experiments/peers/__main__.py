@@ -24,6 +24,7 @@ from experiments.peers.page import page
 from experiments.standin import ANY, stand_in
 from experiments.standin import MODEL as STAND_IN
 from speciate.client import Client
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.tournament import Tournament
@@ -94,12 +95,15 @@ def _policy(url: str, model: str) -> Policy:
 def _played(client: Client, home: Path, declared: Tournament) -> bytes:
     """Play a tournament to its end, and return its bundle."""
     name = declared.slug
-    with suppress(ConflictError):  # declared by an earlier call
-        client.tournaments.create(declared)
+    client.tournaments.create(declared)  # an equal one of an earlier call goes on
+    with suppress(ConflictError):  # it is not paused
+        client.tournaments.resume(name)
     engines = [_COMMAND, "engines", "run", *ENGINES, "--tournament", name, "--slots", str(_SLOTS)]
     runner = subprocess.Popen([*engines, "--data-dir", str(home / "data")], stdout=subprocess.DEVNULL)
     try:
         while not (record := client.tournaments.get(name)).state.ended:
+            if record.state is DeclarationState.PAUSED:
+                raise SystemExit(f"{name} is paused: {record.reason}")
             print(f"{name}: {record.ended} of {record.planned} runs have ended", flush=True)  # noqa: T201
             time.sleep(20)
             if runner.poll() is not None:

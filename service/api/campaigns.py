@@ -22,8 +22,9 @@ def create_campaign(
     body: Campaign, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> CampaignRecord:
     """Declare a campaign. It starts at once and is immutable; names are pinned to versions."""
-    pinned = pin_campaign(body, stores.catalog)
-    declared_id, _ = stores.campaigns.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
+    if (declared_id := stores.campaigns.earlier(idempotency_key, body.digest)) is None:
+        pinned = pin_campaign(body, stores.catalog)
+        declared_id, _ = stores.campaigns.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/v1/campaigns/{declared_id}"
     return stores.campaigns.get(declared_id)
 

@@ -39,7 +39,7 @@ IfNoneMatch = Annotated[str | None, Header(description="Respond 304 if the run s
 
 
 def etag(run: RunRecord) -> str:
-    """Return the tag of a run's committed state, which the running seconds that a response shows do not change."""
+    """Return the tag of a run's committed state, which running seconds and reserved tokens do not change."""
     return _tag(run.revision, run.state)
 
 

@@ -29,8 +29,9 @@ def create_tournament(
     body: Tournament, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> TournamentRecord:
     """Declare a tournament. It starts at once and is immutable; names are pinned to versions."""
-    pinned = pin_tournament(body, stores.catalog)
-    declared_id, _ = stores.tournaments.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
+    if (declared_id := stores.tournaments.earlier(idempotency_key, body.digest)) is None:
+        pinned = pin_tournament(body, stores.catalog)
+        declared_id, _ = stores.tournaments.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/v1/tournaments/{declared_id}"
     return stores.tournaments.get(declared_id)
 

@@ -16,6 +16,7 @@ from service.dashboard.pages import macro
 from service.dashboard.scales import Extent, scaled
 from service.responses import attachment
 from speciate import __version__
+from speciate.domain.values import spreadsheet_text
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
 """CSS tokens of the series colours; the browser replaces them with the theme's values."""
@@ -174,4 +175,4 @@ def download(table: Table, name: str) -> Response:
 
 
 def _inert(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in {"=", "+", "@", "\t", "\r"} else cell
+    return spreadsheet_text(cell) if isinstance(cell, str) else cell

@@ -141,8 +141,7 @@ def _field(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Field:
     note = re.sub(r"\bNone\b", "empty", spec.get("description", "")).replace("``", "")
     if kind == "list" and choices:
         note += f" Any of {', '.join(choices)}, separated by commas."
-    defaults: dict[str, Any] = {name: spec.get("default")}
-    default = form_values(defaults).get(name, "")
+    default = form_values({name: spec.get("default")}).get(name, "")
     high = spec.get("maximum", spec.get("exclusiveMaximum"))
     return Field(
         name,

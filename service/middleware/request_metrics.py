@@ -18,7 +18,6 @@ _USABLE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """Request ids that clients may choose: no character that could break a log line."""
 
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-_UNMATCHED: Final = "unmatched"
 _log = logging.getLogger("speciate.requests")
 
 
@@ -54,7 +53,7 @@ class RequestMetrics:
                 self._record(scope, headers, ids, status, seconds)
 
     def _record(self, scope: Scope, headers: Headers, ids: dict[str, str], status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", _UNMATCHED)
+        route = getattr(scope.get("route"), "path", "unmatched")
         named = scope.get("path_params", {}).get("run_id")
         # A request that worked on a run without naming one in its path has created it.
         created = ids.get("run") if named is None else None

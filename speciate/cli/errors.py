@@ -80,16 +80,12 @@ def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
     what, name = missing[1], missing[2] or ""
     remedy = f"See `{command_line(_LISTS.get(what, f'{what}s list'))}`."
     if what == "problem":
-        slug, bundled = name.partition("@")[0], _bundled()
+        from speciate.problems.loader import known_problems
+
+        slug, bundled = name.partition("@")[0], known_problems()
         # The service suggests what was added to it, such as another version of the problem.
         if slug in bundled and f"mean {slug!r}" not in str(error):
             remedy = f"It is bundled with Speciate: add it with `{command_line('problems add', slug)}`."
         elif "Did you mean" not in str(error) and (near := did_you_mean(slug, bundled)):
             remedy = f"{near} Add bundled problems with `{command_line('problems add NAME')}`."
     return errors.NotFoundError(str(error), remedy=remedy)
-
-
-def _bundled() -> frozenset[str]:
-    from speciate.problems.loader import known_problems
-
-    return frozenset(known_problems())

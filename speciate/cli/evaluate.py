@@ -179,9 +179,9 @@ def _read(printed: str) -> Rewards:
     if not isinstance(values, dict):
         last = lines[-1][:200] if lines else "nothing"
         raise CandidateFailedError(f"printed {last!r}: {expected}", kind="invalid_output", reason="no_json")
-    if "failure" in values:
-        raise CandidateFailedError(str(values["failure"]), reason="reported")
+    if (failure := values.pop("failure", None)) is not None:
+        raise CandidateFailedError(str(failure), reason="reported")
     rewards = values["rewards"] if isinstance(values.get("rewards"), dict) else values
-    feedback = values.get("feedback", {}) if rewards is not values else {}
+    feedback = values.get("feedback") or {} if rewards is not values else {}
     texts = feedback if isinstance(feedback, dict) else {"feedback": feedback}
     return Rewards(rewards, {str(name): str(text) for name, text in texts.items()})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
 from speciate.domain.errors import ConfigurationError, ConflictError
+from speciate.domain.values import spreadsheet_text
 from speciate.schema.base import Record
 
 _CHUNK_ROWS: Final = 10_000
@@ -50,8 +51,7 @@ def _csv(path: Path, model: type[Record], records: Iterator[Record]) -> None:
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return _text(value)
-    # A spreadsheet would evaluate text with these prefixes as a formula.
-    return "'" + value if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _parquet(path: Path, model: type[Record], records: Iterator[Record]) -> None:

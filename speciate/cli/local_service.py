@@ -220,8 +220,7 @@ class LocalService(AbstractContextManager["LocalService"]):
         s = self.settings
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
         # Without an operator token every user has an account on this machine; holders of project tokens may have none.
-        is_open = s.token is None and is_loopback(s.host)
-        networks = s.allowed_networks or ((LOOPBACK,) if is_open else ())
+        networks = s.allowed_networks or ((LOOPBACK,) if s.token is None and is_loopback(s.host) else ())
         ours = s.as_environment() | {
             "SPECIATE_POLICY_URL": s.policy_url or f"http://127.0.0.1:{self._policy_port}/v1",
             "SPECIATE_ALLOWED_NETWORKS": ",".join(networks),

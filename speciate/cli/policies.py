@@ -282,8 +282,7 @@ def export(
     """
     from speciate.policies.export import export_checkpoint
 
-    policy = client().policies.get(name).definition
-    export_checkpoint(policy, load_settings().checkpoints, folder, optimizer=optimizer)
+    export_checkpoint(client().policies.get(name).definition, load_settings().checkpoints, folder, optimizer=optimizer)
     output.print_line(str(folder))
 
 

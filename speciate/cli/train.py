@@ -212,8 +212,7 @@ def build_config(
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GENERATED
 
-    tiny = task in GENERATED
-    start = TrainConfig.tiny(method, task, seed=seed) if tiny else TrainConfig.paper(method, seed=seed)
+    start = TrainConfig.tiny(method, task, seed=seed) if task in GENERATED else TrainConfig.paper(method, seed=seed)
     start = replace(start, warm_up=WarmUpConfig() if warmed else None)
     values: dict[str, Any] = as_json(start.to_change() if mutator else start) | drop_none(steps=steps)
     for name, value in parse_key_values(settings, "--set").items():

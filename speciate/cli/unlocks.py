@@ -155,5 +155,4 @@ def _only_problem(table: str, problem: str | None, others: dict[str, object]) ->
 
 
 def _label(name: str, of: UnlockRecord | ProblemUnlocks | ObjectiveRecord) -> str:
-    mark = " (attested)" if of.attested else " (forgeable)" if of.forgeable else ""
-    return f"{name}{mark}"
+    return name + (" (attested)" if of.attested else " (forgeable)" if of.forgeable else "")

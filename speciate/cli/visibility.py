@@ -60,5 +60,4 @@ def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: 
 
     commands: tuple[Callable[..., None], ...] = (archive, delete, restore)
     for verb, function in zip(VisibilityChange, commands, strict=True):
-        usage = f"speciate {noun} {verb.value} {example}"
-        command(app, verb.value, usage, help=_HELP[verb].format(objects))(function)
+        command(app, verb.value, f"speciate {noun} {verb.value} {example}", help=_HELP[verb].format(objects))(function)

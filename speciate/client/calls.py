@@ -63,7 +63,7 @@ class ApiCall(Generic[T]):
         if self.body is None:
             return None
         try:
-            return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
+            return json.dumps(self.body, ensure_ascii=False, allow_nan=False, default=_id_text).encode()
         except (TypeError, ValueError) as error:
             raise invalid_field("The request", "body", f"{error}: expected finite numbers and Unicode text") from None
 
@@ -116,6 +116,10 @@ def path_segment(name: object, what: str) -> str:
     if "/" in text:  # which no name holds; a server may read it as another path
         raise NotFoundError(f"there is no {what} {text[:200]!r}.")
     return quote(text.encode("utf-8", "replace"), safe="@")
+
+
+def _id_text(value: object) -> str:
+    return str(value) if isinstance(value, UUID) else json.JSONEncoder().default(value)
 
 
 def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:

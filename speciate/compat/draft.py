@@ -1,5 +1,6 @@
 """A problem read from another system's directory, and the ordinary problem written from it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,9 +51,10 @@ class DraftRewards:
 
     @property
     def worst_seed(self) -> bool:
-        """True if the initial program has the worst value of every reward: the import accepted that."""
+        """True if the initial program has the worst value of every reward, or may by its noise: that is accepted."""
         improved = [o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE]
-        return all(self.seed.get(o.name) == o.worst for o in improved)
+        near = {o.name: _NOISE_LEEWAY * self.noise.get(o.name, 0.0) for o in improved}
+        return all(abs(self.seed.get(o.name, math.inf) - o.worst) <= near[o.name] for o in improved)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -28,7 +28,6 @@ SEED: Final = "solve.sh"
 
 _SCRIPT: Final = "evaluate.sh"
 _REFERENCE: Final = "solution/solve.sh"
-_DOCKERFILE: Final = "environment/Dockerfile"
 _WORKDIR: Final = re.compile(r"(?im)^\s*WORKDIR\s+(/\S*)\s*$")
 _SIZE: Final = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*([kmg]?)i?b?")
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -40,8 +39,6 @@ _FOLDERS: Final = ("/logs", "/root", "/tests")
 
 @dataclass(frozen=True, slots=True)
 class HarborDraft(Draft):
-    """A task."""
-
     image: str = ""
     folder: str = "/app"
     variables: tuple[tuple[str, str], ...] = ()
@@ -149,7 +146,7 @@ def _variables(environment: Mapping[str, Any]) -> tuple[dict[str, str], list[str
 
 def _work_folder(folder: Path, environment: Mapping[str, Any]) -> str:
     stated = environment.get("workdir")
-    named = [stated] if isinstance(stated, str) else _WORKDIR.findall(optional_text(folder, _DOCKERFILE))
+    named = [stated] if isinstance(stated, str) else _WORKDIR.findall(optional_text(folder, "environment/Dockerfile"))
     return named[-1].rstrip("/") if named and named[-1].rstrip("/") else "/app"
 
 

@@ -15,7 +15,7 @@ from speciate.compat.draft import PROBE, Draft, DraftRewards, Objectives
 from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
 from speciate.compat.measuring import Score
 from speciate.compat.naming import LANGUAGES, named_after
-from speciate.compat.reading import read_evaluated
+from speciate.compat.reading import read_configured, read_evaluated
 from speciate.compat.settings import CONFIG
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
@@ -139,6 +139,8 @@ def _in_directory(folder: Path, config: Path | None, include: tuple[str, ...]) -
 
 
 def _read(system: str, folder: Path, choice: Choice) -> Draft:
+    if system == "speciate" and choice.config is not None:
+        return read_configured(folder, choice, "", kind=_OwnDraft)
     if system == "speciate":
         return read_evaluated(folder, choice, "", kind=_OwnDraft, wall_s=_OWN_WALL_S)
     draft = read_directory(system, folder, choice)
@@ -229,11 +231,15 @@ def _speciate_measured(evaluate, names):
             rewards = {{"score": rewards}}
         if not isinstance(rewards, dict):
             return rewards
-        values = {{re.sub(r"\W|^(?=\d)", "_", str(n), flags=re.ASCII): plain(each) for n, each in rewards.items()}}
+        values = {{}}
+        for name, each in rewards.items():
+            known = re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)
+            values[str(name) if known in values else known] = plain(each)
         others = {{name: value for name, value in values.items() if name not in names}}
         numbers = {{n: v for n, v in others.items() if type(v) in (int, float) and abs(v) < 1e308}}
         if numbers:
-            context.note("other metrics", "\n".join(f"{{name}} = {{value}}" for name, value in numbers.items()))
+            text = "\n".join(f"{{name}} = {{value}}" for name, value in numbers.items())
+            context.notes.insert(0, ("other metrics", text))
         for name in [name for name in others if name not in numbers]:
             context.note(name, others[name])
         values["{PROBE.name}"] = 0

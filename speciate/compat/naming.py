@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from speciate.compat.folder import RESERVED, optional_text, path_within, read_plain, refused
 from speciate.domain.errors import NotFoundError
 from speciate.domain.known_languages import KNOWN
@@ -117,7 +119,7 @@ class Packages:
     @property
     def requirements(self) -> tuple[str, ...]:
         """Packages to install, all or none: with none, the problem uses those of the worker."""
-        if not self.demanded and all(_installed(_name_of(line)) for line in self.named):
+        if not self.demanded and all(_installed(_name_of(line)) for line in self.named if _applies(line)):
             return ()
         replaced = {_name_of(line) for line in self.demanded}
         remaining = [line for line in self.named if line in self.demanded or _name_of(line) not in replaced]
@@ -186,6 +188,14 @@ def remarks_on(
 def _name_of(requirement: str) -> str:
     match = _PACKAGE.match(requirement)
     return re.sub(r"[-_.]+", "-", match[0] if match else requirement).lower()
+
+
+def _applies(requirement: str) -> bool:
+    try:
+        marker = Requirement(requirement.partition(" --hash=")[0]).marker
+    except InvalidRequirement:
+        return True  # pip says what is wrong
+    return marker is None or marker.evaluate()
 
 
 def _installed(package: str) -> bool:

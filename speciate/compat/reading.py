@@ -47,11 +47,11 @@ def read_openevolve(folder: Path, choice: Choice) -> Draft:
     if settings.evaluator.cascade_evaluation:
         options["thresholds"] = list(settings.evaluator.cascade_thresholds)
     seeds = ("initial_program", "init_program")
-    return _read_configured(folder, choice, "openevolve", seeds=seeds, options=options, undeclared=Objectives.MEAN)
+    return read_configured(folder, choice, "openevolve", seeds=seeds, options=options, undeclared=Objectives.MEAN)
 
 
 def read_skydiscover(folder: Path, choice: Choice) -> Draft:
-    return _read_configured(
+    return read_configured(
         folder,
         choice,
         "skydiscover",
@@ -93,7 +93,7 @@ def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
     return replace(draft, options={**draft.options, "seed": draft.seed})
 
 
-def _read_configured(folder: Path, choice: Choice, system: str, **fields: Any) -> Draft:
+def read_configured(folder: Path, choice: Choice, system: str, **fields: Any) -> Draft:
     settings, remarks = settings_in(folder, choice.config)
     return read_evaluated(
         folder,

@@ -159,8 +159,7 @@ def pareto_front(points: FloatArray) -> BoolArray:
     # Points with a large sum dominate most others, so visiting them first saves comparisons.
     for i in np.argsort(-points.sum(axis=1), kind="stable"):
         if front[i]:
-            dominated = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)
-            front &= ~dominated
+            front &= ~(np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1))
     return front
 
 

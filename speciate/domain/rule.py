@@ -107,8 +107,7 @@ class _Junction:
         return sum(missing, ()) if self.every else min(missing, key=lambda failed: sum(each.size for each in failed))
 
     def distances(self, rewards: FloatArray, widths: Sequence[float]) -> FloatArray:
-        missing = [part.distances(rewards, widths) for part in self.parts]
-        return reduce(np.add if self.every else np.minimum, missing)
+        return reduce(np.add if self.every else np.minimum, [part.distances(rewards, widths) for part in self.parts])
 
     def negated(self) -> "_Junction":
         return _Junction(tuple(part.negated() for part in self.parts), not self.every)

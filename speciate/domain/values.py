@@ -145,6 +145,12 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def spreadsheet_text(text: str) -> str:
+    """Return the text of a cell in a CSV file that no spreadsheet evaluates as a formula, nor takes for two rows."""
+    text = text.replace("\r", "\n")  # which the csv module quotes
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
+
+
 def storable(text: str) -> str:
     """Replace NUL characters and lone surrogates, which PostgreSQL and JSON refuse, by U+FFFD."""
     return UNSTORABLE.sub("\ufffd", text)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from speciate.embedded.errors import EmbeddedServerError
 
-_DEFAULT_ACCOUNT = "nobody"
-
 
 @dataclass(frozen=True)
 class ServerAccount:
@@ -39,7 +37,7 @@ def server_account() -> ServerAccount | None:
     """
     if os.geteuid() != 0:
         return None
-    name = os.environ.get("SPECIATE_POSTGRES_USER", _DEFAULT_ACCOUNT)
+    name = os.environ.get("SPECIATE_POSTGRES_USER", "nobody")
     try:
         entry = pwd.getpwnam(name)
     except KeyError:

@@ -39,7 +39,6 @@ _DRAIN_S: Final = 3.0
 """Most seconds for work in progress when the process ends: the user waits."""
 _INTERRUPTION_S: Final = 1.0
 _TOOLS: Final = LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES
-KILLED: Final = "its command was killed"
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +121,7 @@ class LocalWorker:
         """Pause the runs of killed processes: they must not spend again by themselves."""
         for run_ids, alive_at in take_left_behind(self._folder):
             abandon(self._stores.engine, run_ids, alive_at)
-            self._pause(run_ids, KILLED)
+            self._pause(run_ids, "its command was killed")
             self._stores.work.reconcile(run_ids)
 
     def stop(self, reason: str) -> None:

@@ -88,7 +88,10 @@ def _usage(holder: object, prompt: str, *completion: str) -> Usage:
     tokens = holder.get("tokens") if isinstance(holder, dict) else None
     if not isinstance(tokens, dict):
         return Usage()
-    return Usage(read_tokens(tokens.get(prompt)) or 0, sum(read_tokens(tokens.get(name)) or 0 for name in completion))
+    cached = tokens.get("cache")  # OpenCode leaves it out of the input
+    read = [tokens.get(prompt), *(cached.values() if isinstance(cached, dict) else ())]
+    written = [tokens.get(name) for name in completion]
+    return Usage(*(sum(read_tokens(number) or 0 for number in numbers) for numbers in (read, written)))
 
 
 def _message(error: object) -> str:

@@ -111,8 +111,7 @@ class CommandPolicy:
         self._slots = threading.BoundedSemaphore(self._options.concurrency)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        longest = self._policy.tokens_for(request.role)
-        return request.n * (prompt_tokens(request.prompt) + _OVERHEAD_TOKENS + longest)
+        return request.n * (prompt_tokens(request.prompt) + _OVERHEAD_TOKENS + self._policy.tokens_for(request.role))
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Answer every request, in order; they run concurrently. Raises ``PolicyUnavailableError``."""

@@ -14,15 +14,7 @@ from speciate.domain.policy import Policy, Sampling
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import merged, slug_of
 from speciate.policies.prices import price_of
-from speciate.policies.providers import (
-    ANY_SERVER,
-    PROVIDERS,
-    Provider,
-    environment_key,
-    preset_fields,
-    provider_at,
-    provider_named,
-)
+from speciate.policies.providers import ANY_SERVER, PROVIDERS, Provider, environment_key, provider_at, provider_named
 from speciate.prompts.text import printable
 from speciate.schema.policies import PolicyVersion
 
@@ -68,9 +60,10 @@ def inline_policy(
         max_tokens = min(source.preset.max_tokens, *limits)
     sampling = {"max_tokens": max_tokens, "temperature": temperature}
     sampling = {name: value for name, value in sampling.items() if value is not None}
-    preset = next((key for key, each in PROVIDERS.items() if each is source.preset), None)
-    fields = source.preset.policy_fields(sampling) if preset is None else preset_fields(preset, name, sampling)[0]
-    fields |= {"sampling": sampling} if sampling else {}
+    fields = source.preset.policy_fields(sampling) | ({"sampling": sampling} if sampling else {})
+    preset = next((key for key, each in PROVIDERS.items() if each is source.preset), "")
+    if (listed := price_of(preset, name)) is not None:
+        fields["price"] = listed.price.model_dump()
     return Policy.model_validate(merged(fields, {"slug": _slug(model), "base_url": source.base_url, "model": name}))
 
 
@@ -85,10 +78,11 @@ def agent_policy(command: str) -> Policy:
     slug, price = _slug(" ".join([Path(arguments[0]).name, *arguments[1:]])), None
     for known, (provider, default, added) in _KNOWN_AGENTS.items():
         if tuple(arguments[: len(known)]) == known:
-            named = [value for name, value in pairwise(arguments) if name in ("-m", "--model")]
+            words = [word for each in arguments for word in each.split("=", 1)]
+            named = [value for name, value in pairwise(words) if name in ("-m", "--model")]
             listed = price_of(provider, [default, *named][-1]) or price_of(provider, default)
             price = price if listed is None else listed.price
-            arguments += [each for each in added if added[0] not in arguments]
+            arguments += [each for each in added if (each if each[0] == "-" else added[0]) not in arguments]
     arguments = [_absolute(each, is_program=not place) for place, each in enumerate(arguments)]
     return Policy(
         slug=slug,
@@ -106,7 +100,7 @@ def register(
 ) -> dict[str, float]:
     """Register models given as ``MODEL`` or ``MODEL=WEIGHT``, and agents; return the weights of the policies by name.
 
-    A key is sealed with its policy. Without one in the environment the key of an earlier registration is used.
+    A key is sealed with its policy. Without one in the environment the key of an equal earlier registration is used.
     ``sampling`` and errors as of ``inline_policy``.
     """
     weights: dict[str, float] = {}
@@ -126,7 +120,8 @@ def _registered(registry: PolicyRegistry, model: str, sampling: Mapping[str, Any
     except InvalidInputError:
         with suppress(NotFoundError):
             stored = registry.get(policy.slug)
-            if stored.definition.api_key_id is not None:
+            was = stored.definition.model_copy(update={"api_key_id": None, "served": None, "checkpoint_digest": None})
+            if stored.definition.api_key_id is not None and was.digest == policy.digest:
                 return stored
         raise
     return registry.add(policy, api_key=key)

@@ -32,9 +32,7 @@ def read_number(value: object) -> float | None:
 
 
 def read_count(value: object, most: int = _MOST) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
-        return value
-    return None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 
 def read_tokens(value: object) -> int | None:

@@ -17,8 +17,8 @@ from speciate.settings import FILE_SUFFIX, secret_of
 @dataclass(frozen=True)
 class Provider:
     base_url: str
-    key_variable: str | None = None
-    """Variable in which its users keep their key; None if it takes no key."""
+    key_variable: str = "POLICY_KEY"
+    """Variable in which its users keep their key."""
     hosted: bool = False
     """True if it is a service on the internet, which needs a key."""
     fields: Mapping[str, str | None] = field(default_factory=dict)
@@ -35,8 +35,7 @@ class Provider:
     """Command that makes ``{model}`` available there."""
 
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
-        fields = {**self.fields, **omitted}
+        fields = {**self.fields, **dict.fromkeys(name for name in self.unless_given if name not in sampling)}
         policy: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url, "timeout_s": self.timeout_s}
         policy["options"] = {**self.options, **({"fields": fields} if fields else {})}
         if self.max_tokens is not None and "max_tokens" not in sampling:
@@ -121,7 +120,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
 }
 """The presets, by the name that ``--provider`` takes."""
 
-ANY_SERVER: Final = Provider("", "POLICY_KEY", fields=_ONE, **_SERVED)
+ANY_SERVER: Final = Provider("", fields=_ONE, **_SERVED)
 """What fits any server that speaks the protocol."""
 
 
@@ -149,9 +148,7 @@ def preset_fields(
 
 def environment_key(provider: Provider, name: str, remedy: str = "") -> str | None:
     """Return the key in the provider's variable or ``…_FILE``; ``InvalidInputError`` if a hosted one has none."""
-    if (variable := provider.key_variable) is None:
-        return None
-    key = (secret_of(variable) or "").strip()
+    key = (secret_of(variable := provider.key_variable) or "").strip()
     if not key and provider.hosted:
         raise InvalidInputError(
             f"{name} needs a key, and {variable} is not set.",

@@ -66,7 +66,10 @@ _SINGLE: Final = _words(
     r"\bn ?(?:=|==|>|<=|!=) ?\d|\bn (?:is|must|should|can)\b|parameter n\b",
 )
 _LIMIT: Final = _words(r"max[ _](?:completion_|new_|output_)?tokens?|maxOutputTokens|num_predict")
-_LIMIT_RULE: Final = _words(r"max[ _]?(?:\w+_)?tokens\b.{0,30}\b(?:must be|should be|cannot be|too large|range)")
+_LIMIT_RULE: Final = _words(
+    r"max[ _]?(?:\w+_)?tokens\b.{0,30}\b(?:must be|should be|cannot be|too large|range)"
+    r"(?!.*\d input tokens)"  # vLLM: too large beside this prompt
+)
 _LIMIT_EXCEEDED: Final = _words(
     r"at most|maximum|too (?:large|high|big|many)|exceed|(?:less|greater|larger) than|<=|>|\brange\b|between|up to"
 )
@@ -80,7 +83,7 @@ _THINKING: Final = _words(r"not support (?:thinking|reasoning)")
 _KEY: Final = _words(r"api[ _-]?key|credentials|unauthorized|authentication", r"user location is not supported")
 _CREDIT: Final = _words(
     r"insufficient[_ ](?:quota|balance|credit|funds)|credit balance|exceeded your current quota",
-    r"out of credit|payment required|arrear|overdue|billing",
+    r"out of credit|payment required|arrear|overdue|(?<!/)billing",
 )
 _FILTER_REMEDY: Final = (
     "The provider's filter refused the prompt: change the words in problem, templates or seed program that it objects"
@@ -178,7 +181,7 @@ def _again(policy: Policy, flag: str, change: str, purpose: str = "") -> str:
 def key_remedy(policy: Policy) -> str:
     if policy.api_key_env:
         return f"Check the key in {policy.api_key_env}."
-    variable = (provider_at(policy.base_url or "") or ANY_SERVER).key_variable or ANY_SERVER.key_variable
+    variable = (provider_at(policy.base_url or "") or ANY_SERVER).key_variable
     return f"Put the right key into {variable} for `speciate evolve`, or register the policy again with --api-key-file."
 
 

@@ -60,8 +60,7 @@ class ScriptedPolicy(LocalClient[ScriptedOptions]):
     def _text(self, seed: int, index: int) -> str:
         if self._options.template:
             return self._options.template.replace(_NUMBER, str(_hashed(seed, index)))
-        cycled = self._options.order is CompletionOrder.CYCLE
-        position = seed + index if cycled else _hashed(seed, index)
+        position = seed + index if self._options.order is CompletionOrder.CYCLE else _hashed(seed, index)
         return self._options.completions[position % len(self._options.completions)]
 
 

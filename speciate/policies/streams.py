@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from speciate.policies.numbers import read_count
 
-_DONE: Final = "[DONE]"
 _WHOLE: Final = ("id", "model", "system_fingerprint", "usage", "error")
 """Fields of a chunk that are about the whole response; the last value counts."""
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking", "refusal")
@@ -53,7 +52,7 @@ def _events(body: bytes) -> Iterator[str]:
             lines.append(line.removeprefix("data:").removeprefix(" "))
         elif not line and lines:
             data, lines = "\n".join(lines), []
-            if data.strip() == _DONE:
+            if data.strip() == "[DONE]":
                 return
             yield data
 
@@ -73,7 +72,8 @@ class _Choice:
             self._texts, delta = {}, whole
         delta = delta if isinstance(delta, dict) else {}
         for name, text in [*((name, delta.get(name)) for name in _TEXTS), ("text", part.get("text"))]:
-            self._add_text(name, text)
+            if isinstance(joined := joined_parts(text), str):
+                self._texts.setdefault(name, []).append(joined)
         calls = delta.get("tool_calls")
         for position, call in enumerate(calls if isinstance(calls, list) else ()):
             self._add_call(position, call)
@@ -99,10 +99,6 @@ class _Choice:
         if self._token_ids:
             choice["token_ids"] = self._token_ids
         return choice
-
-    def _add_text(self, name: str, text: object) -> None:
-        if isinstance(text := joined_parts(text), str):
-            self._texts.setdefault(name, []).append(text)
 
     def _add_call(self, position: int, call: object) -> None:
         function = call.get("function") if isinstance(call, dict) else None

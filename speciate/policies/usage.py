@@ -43,8 +43,7 @@ class Billed:
         return Billed(self.prompt + other.prompt, self.completion + other.completion, self.estimated + other.estimated)
 
     def charge(self, price: Price | None) -> Charge:
-        cost = 0.0 if price is None else price.cost(self.prompt, self.completion)
-        return Charge(self.tokens, cost, self.estimated)
+        return Charge(self.tokens, 0.0 if price is None else price.cost(self.prompt, self.completion), self.estimated)
 
 
 def billed(usage: Usage, ceilings: TokenCeilings, *, computed: bool) -> Billed:

@@ -48,8 +48,6 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Result of a verification."""
-
     verdict: Verdict
     trained: tuple[float, ...]
     """Distance from the trained weights for each prompt, in nats per token."""

@@ -25,7 +25,6 @@ from speciate.problems.toml_places import limit_error, line_of, toml_places
 
 FILE_NAME: Final = "problem.toml"
 
-_SET_NAME: Final = "set.toml"
 _BUNDLED: Final = Path(__file__).parent / "bundled"
 _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
@@ -49,7 +48,7 @@ class BundledSet:
 
 def bundled_sets() -> dict[str, BundledSet]:
     sets = {}
-    for path in sorted(_BUNDLED.glob(f"sets/*/{_SET_NAME}")):
+    for path in sorted(_BUNDLED.glob("sets/*/set.toml")):
         declared = tomllib.loads(path.read_text(encoding="utf-8"))
         problems = {slug: path.parent / slug for slug in declared["problems"]}
         sets[path.parent.name] = BundledSet(declared["title"], problems)

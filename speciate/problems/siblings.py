@@ -113,9 +113,7 @@ class Siblings:
 
     def script(self, script: object) -> str | None:
         """Return the evaluator: a text of several lines is the script itself, one line is the name of its file."""
-        if isinstance(script, str) and "\n" in script:
-            return script
-        return self.text("evaluator", script)
+        return script if isinstance(script, str) and "\n" in script else self.text("evaluator", script)
 
     def contents(self, key: str, names: object) -> object:
         """Return the contents of files from a list of files and folders; a table contains them."""

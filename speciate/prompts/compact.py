@@ -104,13 +104,11 @@ def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None
     if not policy.prompt_style.opens_reply or not takes_compact(problem):
         return text
     opening = f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}"
-    begun = text.lstrip().startswith(CLOSING.strip())
-    reply = text if begun else opening + text
+    reply = text if text.lstrip().startswith(CLOSING.strip()) else opening + text
     if policy.answers_per_rollout == 1 or opening == f"{_FENCE}\n":
         return reply
     ended = ended_answers(f"{reply}\n{SEPARATOR}\n", opening)
-    blocks = [f"{_FENCE}\n{reply[begin:end]}{CLOSING}" for begin, end in ended]
-    return f"\n{SEPARATOR}\n".join(blocks) or reply
+    return f"\n{SEPARATOR}\n".join(f"{_FENCE}\n{reply[begin:end]}{CLOSING}" for begin, end in ended) or reply
 
 
 def compact_prompt(

@@ -162,8 +162,7 @@ class _Change:
 
 
 def _exact(lines: Sequence[str], edit: Edit) -> list[_Change]:
-    places = _places(lines, edit.search, str)
-    return [_Change(place, place + len(edit.search), edit.replace) for place in places]
+    return [_Change(place, place + len(edit.search), edit.replace) for place in _places(lines, edit.search, str)]
 
 
 def _without_trailing_blanks(lines: Sequence[str], edit: Edit) -> list[_Change]:
@@ -320,8 +319,7 @@ def _explain(text: str, search: Sequence[str], number: int) -> str:
 
 
 def _equal(own: Sequence[str], search: Sequence[str]) -> int:
-    pairs = zip(own, search, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), pairs))
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), zip(own, search, strict=False)))
 
 
 def _closest(text: str, own: Sequence[str], searched: str, number: int) -> str:

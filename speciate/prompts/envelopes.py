@@ -30,7 +30,6 @@ _NAME_KEYS: Final = ("path", "file", "filename", "file_name", "file_path", "name
 _CONTENT_KEYS: Final = ("content", "contents", "code", "program", "source", "text")
 _CALL: Final = re.compile(r"<(tool_call|function_calls|invoke)\b[^>\n]{0,200}>|\[TOOL_CALLS\]")
 _PARAMETER: Final = re.compile(r"<parameter(?:=| name=\")([\w.-]{1,60})\"?>\n?")
-_PARAMETER_END: Final = "</parameter>"
 _EDIT: Final = re.compile(r"[\"=]old_?(?:str|string|text|code)(?:\\?\"\s*:|\"?>)")
 _NAME: Final = re.compile(r"(?:\"name\"\s*:\s*\"|<function=|<invoke name=\")([\w.-]{1,60})")
 
@@ -44,8 +43,7 @@ def unwrapped(text: str, problem: Problem, *, several: bool) -> str | None:
             value = value or _parsed(text[opening.start() :], whole=False)
     if value is None:
         return None
-    answers = _elements(value) if several else [value]
-    parts = [part for answer in answers if (part := _as_blocks(answer, problem))]
+    parts = [part for answer in (_elements(value) if several else [value]) if (part := _as_blocks(answer, problem))]
     return None if within_prose and not parts else f"\n{SEPARATOR}\n".join(parts)
 
 
@@ -206,6 +204,6 @@ def _arguments(calls: str) -> Iterator[list[str]]:
 
 def _parameters(calls: str) -> Iterator[tuple[str, str]]:
     opening = _PARAMETER.search(calls)
-    while opening is not None and (end := calls.find(_PARAMETER_END, opening.end())) >= 0:
+    while opening is not None and (end := calls.find("</parameter>", opening.end())) >= 0:
         yield opening[1], calls[opening.end() : end]
         opening = _PARAMETER.search(calls, end)

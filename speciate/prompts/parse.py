@@ -126,8 +126,7 @@ def parse_completion(
     if limit == 1 and (note := _second_definition(body, base, problem, answers[0].program)):
         answers = [replace(answers[0], note=" ".join(filter(None, (note, answers[0].note))))]
     if policy.prompt_style is PromptStyle.SCAFFOLDED:  # the sampler may have ended any of them at its limit
-        pairs = zip(raw, answers, strict=False)
-        answers = [_shortened(one, answer, base, problem) for one, answer in pairs]
+        answers = [_shortened(one, answer, base, problem) for one, answer in zip(raw, answers, strict=False)]
     if cut and len(raw) <= limit:
         last = _shortened(raw[-1], answers[-1], base, problem)
         answers[-1] = _explain_cut(last, policy, problem, unclosed=ends_in_block(body))
@@ -197,8 +196,7 @@ def _wanted(base: str | None, problem: Problem) -> Wanted:
     if problem.many_files and base:
         base = files_or_none(base).get(problem.main_file, "")
     blocks = blocks_or_none(base or "")
-    texts = contents_of(base, blocks) if base and blocks else [base or ""]
-    texts = [textwrap.dedent(text) for text in texts]
+    texts = [textwrap.dedent(text) for text in (contents_of(base, blocks) if base and blocks else [base or ""])]
     names = frozenset[str]().union(*map(defined_names, texts)) or frozenset().union(
         *(names_of(t).written for t in texts)
     )

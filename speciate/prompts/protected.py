@@ -212,8 +212,7 @@ def _added_lines(base: str, blocks: Sequence[Block], pieces: Sequence[str]) -> l
     old, new = ([line for line in each if not line.startswith(comment)] for each in both)
     before = set(old)
     added = [line for line in new if line not in before and _INCLUDE.match(line)]
-    others = [line for line in new if not _INCLUDE.match(line)]
-    return added if before.issuperset(others) else None
+    return added if before.issuperset(line for line in new if not _INCLUDE.match(line)) else None
 
 
 def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
@@ -271,8 +270,7 @@ def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] |
     """Take the child as the content of the only region; None if it repeats definitions from outside."""
     if len(blocks) != 1:
         return None
-    outside = "".join(outside_of(base, blocks))
-    if defined_names(child) & defined_names(outside):
+    if defined_names(child) & defined_names("".join(outside_of(base, blocks))):
         return None
     margin = _margin(base, blocks[0])
     if margin and not child.lstrip("\r\n").startswith(margin):

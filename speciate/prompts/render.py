@@ -271,8 +271,7 @@ def _limits_text(problem: Problem) -> str:
         packages = problem.requirements or sorted(libraries - sys.stdlib_module_names)
         parts.insert(0, f"Python {sys.version_info.major}.{sys.version_info.minor} with {', '.join(packages)}")
     if not problem.attested and problem.image is None:
-        shared = problem.kind is ProblemKind.IN_PROCESS
-        parts.append(f"up to {limits.processes} processes" if shared else "one process")
+        parts.append(f"up to {limits.processes} processes" if problem.kind is ProblemKind.IN_PROCESS else "one process")
     return f"Each evaluation has {'; '.join(parts)}; programs up to {MAX_PROGRAM_BYTES >> 10} KiB."
 
 

@@ -147,8 +147,7 @@ def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
 
 
 def _change(problem: Problem, attempt: Attempt) -> str:
-    several = attempt.child.artifacts.get("answer", "").startswith(SEVERAL)
-    words = words_of(attempt.completion, last=several)
+    words = words_of(attempt.completion, last=attempt.child.artifacts.get("answer", "").startswith(SEVERAL))
     if attempt.parent is None:
         return f"from scratch{words and f', {words}'}"
     old, new = (Counter(blocks_text(problem, each.program).split("\n")) for each in (attempt.parent, attempt.child))

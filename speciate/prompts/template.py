@@ -124,5 +124,4 @@ def _out_of_place(text: str, name: str, line: int) -> str | None:
     lines = text.split("\n")
     if lines[line - 1].strip() not in (f"${name}", f"${{{name}}}"):
         return "needs a line of its own"
-    before = "\n".join(lines[: line - 1])
-    return "stands inside a fence" if len(_FENCE.findall(before)) % 2 else None
+    return "stands inside a fence" if len(_FENCE.findall("\n".join(lines[: line - 1]))) % 2 else None

@@ -36,7 +36,7 @@ def check_run(problem: ProblemVersion, policies: RunPolicies, spec: RunSpec) -> 
         _check_learning(policies, spec, spec.learning)
     check_spending(_versions(policies), spec.budget)
     if spec.guidance is not None:
-        _check_guidance(problem.definition, _mutating(policies))
+        _check_guidance(problem.definition, policies)
     for version in _versions(policies):
         if version.definition.codec is not None:
             codec_of(version.definition.codec).prompt(problem.definition, answers=1)
@@ -189,12 +189,9 @@ def _check_members(where: str, members: Sequence[WeightedPolicyVersion], *, lear
         raise InvalidInputError(f"policy_choice 'ucb' learns the weights of each {where}: expected equal weights.")
 
 
-def _mutating(policies: RunPolicies) -> list[PolicyVersion]:
+def _check_guidance(problem: Problem, policies: RunPolicies) -> None:
     role = PolicyRole.PROPOSE if policies.mutator is None else PolicyRole.MUTATE
-    return [member.version for member in policies.ensembles.get(role, ())] or [policies.mutator or policies.policy]
-
-
-def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion]) -> None:
+    mutating = [member.version for member in policies.ensembles.get(role, ())] or [policies.mutator or policies.policy]
     for version in mutating:
         if not version.definition.can_advise:
             raise InvalidInputError(

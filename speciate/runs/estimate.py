@@ -47,8 +47,7 @@ def estimate_run(store: RunStore, new: NewRun, is_single: Callable[[Policy], boo
     """
     context, spec = new.context(UUID(int=0), UUID(int=0)), new.spec
     strategy = strategy_of(spec)
-    changes = strategy.changes_programs and bool(context.seed_programs)
-    role = PolicyRole.MUTATE if changes else PolicyRole.PROPOSE
+    role = PolicyRole.MUTATE if strategy.changes_programs and context.seed_programs else PolicyRole.PROPOSE
     members = []
     for share in context.policies(role):
         observed = store.observed(context.problem.slug, spec.strategy, share.policy_id)

@@ -43,7 +43,6 @@ from speciate.search.strategies import strategy_of
 from speciate.search.strategy import Selection
 
 _NO_PROMPT = Prompt("", "")
-_SENT = "external"
 _BESIDE_BEST = 2
 """Programs shown beside the best candidate."""
 _LAST = 0.1
@@ -95,11 +94,10 @@ def plan_asks(
     if strategy.changes_programs and not parents and own is not None and (repair := _repair(context, work, own)):
         selections[0] = repair
     members = prompter.members(selections)
-    asks = []
-    for id_, selection, rng in zip(ids, selections, rngs, strict=True):
-        shown_prompt = prompter.show(selection, members, policy, rng)
-        asks.append(Ask(id_, selection, shown_prompt, int(rng.integers(2**31))))
-    return asks
+    return [
+        Ask(id_, selection, prompter.show(selection, members, policy, rng), int(rng.integers(2**31)))
+        for id_, selection, rng in zip(ids, selections, rngs, strict=True)
+    ]
 
 
 def _selection(context: RunContext, work: WorkStore, parents: Sequence[int]) -> Selection:
@@ -209,7 +207,7 @@ def read_proposal(
     rollout = Rollout(
         role=selection.role,
         prompt=answered.prompt,
-        completion=Completion(text, sent.completion_tokens, finish_reason=_SENT),
+        completion=Completion(text, sent.completion_tokens, finish_reason="external"),
         seed=answered.seed,
         prompt_tokens=sent.prompt_tokens,
         answers=sum(child.failure is None for child in children),

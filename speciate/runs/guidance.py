@@ -66,9 +66,7 @@ def due(guidance: Guidance | None, progress: RunProgress) -> dict[str, int]:
     """
     if guidance is None:
         return {_HINTED: 1} if progress.advice else {}
-    if progress.batches == 0 or progress.batches % guidance.every:
-        return {}
-    return {_LATEST: progress.numbers}
+    return {} if progress.batches == 0 or progress.batches % guidance.every else {_LATEST: progress.numbers}
 
 
 def has_hints(lease: Lease) -> bool:

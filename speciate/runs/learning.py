@@ -57,8 +57,7 @@ def record_groups(change: RunChange, context: RunContext, lease: Lease, candidat
     place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
     for stored in lease.payload["groups"]:
         group = GroupRef(**stored, **place, step=int(lease.payload["step"]))
-        members = range(group.first, group.first + group.size)
-        answers = [c for c in candidates if c.proposal.rollout in members]
+        answers = [c for c in candidates if c.proposal.rollout in range(group.first, group.first + group.size)]
         state.seen += 1
         failures = [c.evaluation.failure for c in answers if c.evaluation.failure is not None]
         unknown = any(failure.by_evaluator for failure in failures)  # the reward of an answer

@@ -21,9 +21,6 @@ from speciate.domain.novelty import DuplicateRule, Novelty
 from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.python_source import parse_python, read_python
 
-NEAR_DUPLICATE: Final = "near_duplicate"
-"""Failure reason of a program that is too similar to an earlier one."""
-
 # Comparing a hostile candidate must stay cheap: longer programs are compared by text alone.
 _READ_CHARACTERS: Final = 64 << 10
 _COMPARED_CHARACTERS: Final = 32 << 10
@@ -87,7 +84,7 @@ class NearDuplicate:
 
     def failure(self) -> Failure:
         detail = f"{self.similarity:.0%} similar to candidate {self.number}"
-        return Failure(FailureKind.REJECTED, NEAR_DUPLICATE, detail)
+        return Failure(FailureKind.REJECTED, "near_duplicate", detail)
 
 
 class Neighbours:
@@ -107,8 +104,7 @@ class Neighbours:
         numbers = set(range(max(1, first - self._rule.window), first))
         for island in islands:
             # Keep the latest elites, since the fitness of different cells cannot be compared.
-            elites = np.unique(work.elites(context.run_id, island).numbers)[-self._rule.window :]
-            numbers.update(elites.tolist())
+            numbers.update(np.unique(work.elites(context.run_id, island).numbers)[-self._rule.window :].tolist())
         for member in work.members(context.run_id, sorted(numbers)).values():
             # Failed programs are left out: a small change may fix them.
             if member.rewards is not None:

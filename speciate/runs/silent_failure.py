@@ -10,11 +10,6 @@ from speciate.domain.numbers import short_number
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 
-REPORTED_ERROR: Final = "evaluator_reported_error"
-"""Reason of the failure that stands for a silent one."""
-WORST_REWARDS: Final = "evaluator_gave_worst"
-"""Reason of the failure that stands for the worst rewards of a seed program without any error."""
-
 _ERROR_LINE: Final = re.compile(
     # A name such as ValueError; "MeanError: 0.3" is a measurement.
     r"(?m)^.{0,400}?(?:\b[A-Za-z_.]{1,80}(?:Error|Exception)\b ?[:(](?! ?[-+]?(?:\.?\d|nan|inf)).{0,1000}"
@@ -92,9 +87,9 @@ class SilentFailure:
 
     def as_failure(self) -> Failure:
         if self.line and self.certain:
-            return Failure(FailureKind.CRASHED, REPORTED_ERROR, f"{self.place}: {self.line}")
+            return Failure(FailureKind.CRASHED, "evaluator_reported_error", f"{self.place}: {self.line}")
         ending = f"; {self.place} ends with: {self.line}" if self.line else ", and no error is reported"
-        return Failure(FailureKind.CRASHED, WORST_REWARDS, f"every reward has its worst value{ending}")
+        return Failure(FailureKind.CRASHED, "evaluator_gave_worst", f"every reward has its worst value{ending}")
 
     def describe(self) -> str:
         reported = ", without reporting an error."

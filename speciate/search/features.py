@@ -43,7 +43,6 @@ class Feature(StrEnum):
 Measure = Callable[[Individual, Problem, int], int | None]
 """``(candidate, problem, bins)`` to a bin, unclipped; None if the problem has no such feature."""
 
-_SEPARATOR: Final = ":"
 _USUAL_LENGTH: Final = 1024
 _SEED_BIN: Final = 2
 _LEVEL: Final = " " * 4
@@ -56,7 +55,7 @@ _WORD: Final = re.compile(r"\w+|[^\w\s]")
 def feature_cell(candidate: Individual, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
     """Return the name of a candidate's cell, or None if no feature applies."""
     measured = ((feature, _MEASURES[feature](candidate, problem, bins)) for feature in features)
-    parts = [f"{f}{_SEPARATOR}{min(max(value, 0), bins - 1)}" for f, value in measured if value is not None]
+    parts = [f"{f}:{min(max(value, 0), bins - 1)}" for f, value in measured if value is not None]
     return ",".join(parts) or None
 
 

@@ -19,11 +19,14 @@ T = TypeVar("T")
 
 def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
     """Return the condition that selects a row by id or slug in a project; a malformed name selects none."""
+    mine = table.c.project_id == (project or DEFAULT_PROJECT_ID)
+    by_slug = sa.and_(table.c.slug == storable(str(name)), mine)
     try:
         by_id = table.c.id == (name if isinstance(name, UUID) else UUID(name))
     except ValueError:
-        return sa.and_(table.c.slug == storable(str(name)), table.c.project_id == (project or DEFAULT_PROJECT_ID))
-    return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+        return by_slug
+    by_id = by_id if project is None else sa.and_(by_id, mine)
+    return by_id if isinstance(name, UUID) else sa.or_(by_id, by_slug)  # a slug may look like an id
 
 
 def require_page_name(slug: str, *keywords: str) -> None:

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-_MASK: Final = "********"
 _SHORTEST_SECRET: Final = 6
 """Shorter secrets are not masked: they would hide ordinary words."""
 
@@ -54,7 +53,7 @@ class TextFormatter(logging.Formatter):
 
     def masked(self, line: str) -> str:
         for secret in self._secrets:
-            line = line.replace(secret, _MASK)
+            line = line.replace(secret, "********")
         return line
 
 

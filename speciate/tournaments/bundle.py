@@ -275,8 +275,7 @@ class _Bundle:
             yield f"{difference}: it does not follow from these runs and this declaration{self._by}"
 
     def check_page(self) -> Iterator[str]:
-        shown = page(Report.model_validate_json(self._read(REPORT)))
-        if shown.encode() != self._read(PAGE):
+        if page(Report.model_validate_json(self._read(REPORT))).encode() != self._read(PAGE):
             yield f"{PAGE} does not show {REPORT}: one of them was replaced{self._by}"
 
     @cached_property

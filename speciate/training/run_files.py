@@ -10,7 +10,6 @@ from speciate.domain.errors import ConflictError
 from speciate.training.models import writing
 
 CHECKPOINTS: Final = "checkpoints"
-_RUN: Final = "run.json"
 _STATE: Final = "speciate_state.json"
 
 
@@ -26,7 +25,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def identity_file(folder: Path) -> Path:
-    return folder / CHECKPOINTS / _RUN
+    return folder / CHECKPOINTS / "run.json"
 
 
 def write_identity(identity: dict[str, Any], folder: Path) -> None:

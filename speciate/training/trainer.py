@@ -256,8 +256,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Return the most tokens of a rollout, as in serving."""
         if self._close is not None and row["policy"].answers_per_rollout == 1:
             return int(self.task.max_tokens) + 1
-        longest = rule.longest if isinstance(rule, BlockRule) else 0
-        return max(longest, int(self.args.max_completion_length))
+        return max(rule.longest if isinstance(rule, BlockRule) else 0, int(self.args.max_completion_length))
 
     def _calculate_rewards(
         self,

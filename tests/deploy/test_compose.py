@@ -283,6 +283,11 @@ def test_upgrade_replaces_every_process_and_keeps_the_scale(tmp_path: Path, lear
     assert learn or "learn=0" not in replaced
 
 
+def test_learned_adapters_and_their_base_are_seen_by_both_sides() -> None:
+    for name in ("learn", "vllm", "vllm-cpu"):
+        assert {"/models", "/checkpoints"} <= {volume.split(":")[1] for volume in SERVICES[name]["volumes"]}
+
+
 def test_image_contains_what_processes_need() -> None:
     text = (ROOT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)

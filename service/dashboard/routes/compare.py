@@ -27,7 +27,6 @@ router = APIRouter(include_in_schema=False, prefix="/compare")
 MAX_RUNS: Final = 24
 DEFAULT_RUNS: Final = 5
 GROUPS: Final = ("tag", "seed", "policy", "strategy")
-_HYPERVOLUME: Final = "hypervolume"
 _Runs = Annotated[list[str] | None, Query(max_length=100)]
 
 
@@ -49,7 +48,7 @@ class RunComparison:
         selected = {view.problem.space.selected for view in self.views}
         volume = len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES
         objectives = [o.name for o in self.shared if o.role is ObjectiveRole.OBJECTIVE] or [o.name for o in self.shared]
-        return [*objectives, *([_HYPERVOLUME] if volume else [])]
+        return [*objectives, *(["hypervolume"] if volume else [])]
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:

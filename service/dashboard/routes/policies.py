@@ -172,6 +172,11 @@ def read_submission(values: Mapping[str, str]) -> PolicySubmission:
     definition = FORM.read(values)
     own = {name: definition.pop(name) for name in (_KEY, "check") if name in definition}
     definition["price"] = read_values(Price, "price.", values) or None
+    if isinstance(fields := definition["options"].get("fields"), dict):  # a preset omits them unless they are set
+        given = {"temperature", "top_p"} & definition.get("sampling", {}).keys()
+        definition["options"]["fields"] = {
+            name: field for name, field in fields.items() if field is not None or name not in given
+        }
     return PolicySubmission.model_validate({"definition": definition, **own})
 
 

@@ -177,7 +177,7 @@ def _context(dashboard: DashboardContext, record: TournamentRecord, tab: str) ->
         "deciding": deciding(report),
         "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
         "method_verdicts": [(verdict(c), c) for c in report.standings.methods],
-        "power": methods_power(record.declaration) or problems_power(record.declaration),
+        "power": methods_power(record.declaration) or problems_power(record.declaration, len(record.schedule.problems)),
         "sections": all_sections if tab else short_sections(report),
         "chart_tabs": _CHARTS,
         "most": MAX_ROWS,
@@ -240,5 +240,5 @@ def plan_tournament(stores: Stores, declared: Tournament) -> TournamentPlan:
                     total[:] = (each + scale * more for each, more in zip(total, dict(amount).values(), strict=True))
     ends = ("low", "expected", "high")
     amounts = {name: Range(**dict(zip(ends, total, strict=True))) for name, total in totals.items() if total[2]}
-    power = methods_power(declared) if declared.method_groups else problems_power(declared)
+    power = methods_power(declared) if declared.method_groups else problems_power(declared, len(declared.problems))
     return TournamentPlan(declared, amounts, declared.doubt or methods_doubt(declared), power)

@@ -147,8 +147,7 @@ def postgres(settings: Settings) -> Finding:
     with _connected(settings.database_url.get_secret_value()) as engine:
         detail = f"configured, PostgreSQL {check_version(engine)}"
         check_schema(revision := current_revision(engine))
-        newer = revision != NEWEST_REVISION
-        return judged("postgres", f"{detail}, schema {revision}", NEWER_REMEDY if newer else "")
+        return judged("postgres", f"{detail}, schema {revision}", NEWER_REMEDY if revision != NEWEST_REVISION else "")
 
 
 @contextmanager

@@ -99,8 +99,6 @@ def _explained(tool: Callable[P, Awaitable[Json]]) -> Callable[P, Awaitable[str]
 
 
 class _Tools:
-    """The tools of one service."""
-
     def __init__(self, url: str | None, project: str | None) -> None:
         self._url, self._project = url, project
         self._problems: dict[UUID, Definition] = {}

@@ -29,9 +29,8 @@ def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEd
     target = pick(source.expressions, rng)
     kind = rng.random()
     if kind < 0.35 and target.parts:
-        return [SourceEdit(target.span, _enclosed(source.cut(pick(target.parts, rng))))]
-    visible = [e for e in source.expressions if target.scope[: len(e.scope)] == e.scope]
-    donor = pick(visible, rng)
+        return [SourceEdit(target.span, b"(%b)" % source.cut(pick(target.parts, rng)))]
+    donor = pick([e for e in source.expressions if target.scope[: len(e.scope)] == e.scope], rng)
     if kind < 0.7:
         return [SourceEdit(target.span, operand(source, donor))]
     wrapper = pick(_WRAPPERS, rng)
@@ -42,15 +41,14 @@ def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEd
 def operand(source: Source, expression: Expression) -> bytes:
     """Return an expression's text, in parentheses if it needs them inside another expression."""
     text = source.cut(expression.span)
-    return text if expression.atomic else _enclosed(text)
+    return text if expression.atomic else b"(%b)" % text
 
 
 def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     statement = pick(source.statements, rng)
     match int(rng.integers(3)):
         case 0:
-            empty = statement.margin + b"pass\n" if statement.alone else b""
-            return [SourceEdit(statement.span, empty)]
+            return [SourceEdit(statement.span, statement.margin + b"pass\n" if statement.alone else b"")]
         case 1:
             return [SourceEdit(Span(statement.span.end, statement.span.end), _whole_lines(source, statement))]
         case _:
@@ -97,7 +95,3 @@ def _exchange(source: Source, statement: Statement) -> list[SourceEdit]:
 def _whole_lines(source: Source, statement: Statement) -> bytes:
     text = source.cut(statement.span)
     return text if text.endswith((b"\n", b"\r")) else text + b"\n"
-
-
-def _enclosed(text: bytes) -> bytes:
-    return b"(" + text + b")"

@@ -122,7 +122,7 @@ class Walker:
                     # The constants of a table are tuned, not replaced by expressions.
                     self._expression(element, scope, structural=structural, readonly=_number(element) is not None)
             case ast.Call(func=func, args=args, keywords=keywords):
-                sizing = _name(func) in _SIZING
+                sizing = getattr(func, "id", getattr(func, "attr", "")) in _SIZING
                 self._expression(func, scope, readonly=True)
                 for argument in (*args, *(keyword.value for keyword in keywords)):
                     self._expression(argument, scope, structural=sizing)
@@ -216,10 +216,6 @@ def _number(node: ast.expr) -> int | float | None:
         value = _number(node.operand)
         return None if value is None else -value
     return None
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _parts(node: ast.expr) -> tuple[ast.expr, ...]:

@@ -12,7 +12,7 @@ The rule "change the best, at times another elite" is hard to beat with small bu
 Baselines are Competitive with Code Evolution"), so the strategy begins as this rule and departs from it on evidence.
 """
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -30,8 +30,6 @@ from speciate.search.dominated_novelty import (
 from speciate.search.operators import Operator, draw_operator
 from speciate.search.selection import best_weighted
 from speciate.search.strategy import EvolutionConfig, PopulationView, Selection, first_selection
-
-_EVALUATED_PER_ANSWER: Final = 16
 
 
 class AdaptiveEvolutionConfig(DominatedNoveltyConfig):
@@ -87,7 +85,7 @@ class AdaptiveEvolution(DominatedNovelty):
 
         A child that is asked for before its siblings are scored cannot build on them, which costs most at the start.
         """
-        return min(most, max(1, evaluated // _EVALUATED_PER_ANSWER))
+        return min(most, max(1, evaluated // 16))
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
         if rng.random() < self.config.exploration:

@@ -29,5 +29,4 @@ class BestOfN(Strategy):
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         points = view.problem.space.normalise([candidate.vector for candidate in candidates])
-        bids = trade_off_bids(view.problem, points)
-        return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))
+        return tuple(improvements(view.elites(_ISLAND), _ISLAND, trade_off_bids(view.problem, points), candidates))

@@ -66,8 +66,7 @@ class VectorEvolution(DominatedNovelty):
         return Selection(PolicyRole.MUTATE, ISLAND, tuple(numbers[rows].tolist()), tuple(numbers[others].tolist()))
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
-        chance = rng.random()
-        if chance < self.config.exploration:
+        if rng.random() < self.config.exploration:
             return int(rng.integers(len(points)))
         if rng.random() < self.config.focus:
             return best_weighted(points, rng, weights)

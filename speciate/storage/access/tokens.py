@@ -103,7 +103,8 @@ class TokenStore(Store):
         query = _SELECT.where(tokens.c.project_id == project_id).order_by(tokens.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(tokens.c.id < cursors.decode_id(cursor))
-        return cursors.page(self._rows(query), limit, _record, cursors.by_id)
+        rows = self._rows(query)
+        return cursors.page(rows, limit, lambda row: TokenRecord.model_validate(row._asdict()), cursors.by_id)
 
     @with_retries
     def revoke(self, project_id: UUID, token_id: UUID) -> TokenRecord:
@@ -113,7 +114,7 @@ class TokenStore(Store):
             revoked_at = sa.func.coalesce(tokens.c.revoked_at, _NOW)
             connection.execute(sa.update(tokens).where(mine).values(revoked_at=revoked_at))
             row = connection.execute(_SELECT.where(mine)).one_or_none()
-        return _record(require_row(row, f"token {token_id}"))
+        return TokenRecord.model_validate(require_row(row, f"token {token_id}")._asdict())
 
     def bearer(self, token: str) -> Bearer | None:
         """Return the identity of a token, or None if it is unknown, expired or revoked."""
@@ -166,7 +167,3 @@ def _hash(secret: str) -> bytes:
 def _proof(secret: str, operator_token: str | None) -> bytes:
     """Bind an operator session to the operator token, which may be a weak secret."""
     return hmac.digest(secret.encode(), (operator_token or "").encode(), "sha256")
-
-
-def _record(row: sa.Row[Any]) -> TokenRecord:
-    return TokenRecord.model_validate(row._asdict())

@@ -44,7 +44,6 @@ def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-    """Return individuals by number."""
     if not numbers:
         return {}
     rows = connection.execute(SQL.members, {"id": run_id, "numbers": list(set(numbers))})
@@ -57,7 +56,6 @@ def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[Individua
 
 
 def standing(connection: sa.Connection, run_id: UUID) -> Standing:
-    """Return how far a run is."""
     row = connection.execute(SQL.standing, {"id": run_id}).one()
     progress = RunProgress(
         evaluations=row.evaluations, reserved_evaluations=row.reserved_evaluations, granted=row.granted

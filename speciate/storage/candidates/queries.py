@@ -107,6 +107,8 @@ class CandidateQueries(Store):
             arrays = ArrayReader(self._engine).arrays(run_id, len(space.objectives))
             numbers = arrays.number[arrays.front(space)].tolist()
         rows = self._rows(SQL.ranked, {"run_id": run_id, "numbers": numbers, "noisy": bool(bounds)})
+        if bounds and len(space.selected) == 1:  # luck may have raised the others, which no evaluation has corrected
+            rows = [row for row in rows if row.best] or rows
         ranks = {r.number: (r.best, merit(bounds.get(r.number, r.rewards), r.met), -r.number) for r in rows}
         return tuple(scoring.ranked(r) for r in sorted(rows, key=lambda r: ranks[r.number], reverse=True)[:limit])
 

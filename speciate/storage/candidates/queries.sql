@@ -42,7 +42,9 @@ ORDER BY number DESC
 SELECT DISTINCT ON (number) number, rewards FROM elites WHERE run_id = :run_id AND error IS NOT NULL ORDER BY number
 
 -- ranked: What ranks candidates, by number, and which one is the best of the run, whose number :noisy adds.
-SELECT c.id, c.number, c.rewards, c.scalar, c.targets & ~c.refuted AS met, p.best_number IS NOT DISTINCT FROM c.number AS best
+-- Its rewards are those of the run's record: evaluations after the end of a noisy run correct them.
+SELECT c.id, c.number, CASE WHEN c.number = p.best_number THEN p.best ELSE c.rewards END AS rewards, c.scalar,
+  c.targets & ~c.refuted AS met, p.best_number IS NOT DISTINCT FROM c.number AS best
 FROM run_progress p JOIN candidates c ON c.run_id = p.run_id
 WHERE p.run_id = :run_id AND c.number = ANY(CAST(:numbers AS bigint[]) || CASE WHEN :noisy THEN p.best_number END)
 

@@ -48,8 +48,7 @@ def to_row(columns: Collection[sa.Column[Any]], *values: DataclassInstance, **co
     for each in values:
         for field in fields(each):
             value = getattr(each, field.name)
-            empty = field.name in nullable and value == _default(field)
-            row[field.name] = None if empty else value
+            row[field.name] = None if field.name in nullable and value == _default(field) else value
     row |= computed
     return {column.name: row[column.name] for column in columns}
 
@@ -77,12 +76,10 @@ def read_individual(row: sa.Row[Any]) -> Individual:
 def read_candidate(row: sa.Row[Any]) -> Candidate:
     """Return a candidate from a row with columns of ``Candidate``, ``Proposal`` and ``Evaluation``."""
     proposal = Proposal(**from_row(Proposal, row) | {"role": PolicyRole(row.role), "failure": None})
-    evaluation = Evaluation(**from_row(Evaluation, row))
-    return Candidate(**from_row(Candidate, row), proposal=proposal, evaluation=evaluation)
+    return Candidate(**from_row(Candidate, row), proposal=proposal, evaluation=Evaluation(**from_row(Evaluation, row)))
 
 
 def read_failure(row: sa.Row[Any]) -> Failure | None:
-    """Return the failure in the row of a candidate."""
     if row.failure is None:
         return None
     return Failure(FailureKind(row.failure), row.failure_reason or "", row.failure_detail or "")

@@ -62,8 +62,7 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
 
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
         """Return decisions, newest first."""
-        before = cursors.decode(cursor, [int])[0] if cursor else None
-        binds = {"id": campaign_id, "before": before, "limit": limit + 1}
+        binds = {"id": campaign_id, "before": cursors.decode(cursor, [int])[0] if cursor else None, "limit": limit + 1}
         rows = [{**row._asdict(), "reached": row.reached or ()} for row in self._rows(self.sql.decisions, binds)]
         return cursors.page(rows, limit, SliceRecord.model_validate, lambda row: [row["ord"]])
 

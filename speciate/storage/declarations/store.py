@@ -54,6 +54,12 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         """True if work of the declaration keeps it from being completed without a reason."""
         return False
 
+    def earlier(self, key: str | None, digest: str) -> UUID | None:
+        """Return what an equal request with this key declared before, whatever was archived since."""
+        keys = idempotency_keys.c
+        same = (keys.key == scoped_key(self._home, key or " "), keys.request_digest == digest)
+        return cast("UUID | None", self._value(sa.select(keys.resource_id).where(*same)))
+
     @with_new_id
     def create(
         self, new_id: UUID, declared: D, *, request_digest: str, idempotency_key: str | None = None
@@ -121,7 +127,6 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             return cursors.page(rows, limit, lambda row: self._record(connection, row), cursors.by_id)
 
     def project_of(self, declared_id: UUID) -> UUID:
-        """Return the project of a declaration."""
         return cast("UUID", self._value(sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)))
 
     def pending(self) -> tuple[UUID, ...]:
@@ -153,8 +158,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         """Complete a declaration: at once with a reason, else if it has no open work; return True if it was."""
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
-            is_open = reason is None and self._has_open_work(connection, declared_id)
-            if DeclarationState(row.state).ended or is_open:
+            if DeclarationState(row.state).ended or (reason is None and self._has_open_work(connection, declared_id)):
                 return False
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
             return True

@@ -28,6 +28,8 @@ from speciate.tournaments.report.run_summary import (
 )
 
 _CHUNK: Final = 200  # runs whose candidates are in memory at a time
+_LARGEST: Final = 1e100
+"""Largest score of a run: sums and squares of larger ones overflow."""
 
 SQL = Statements(__file__)
 
@@ -95,7 +97,7 @@ def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping
     return Answers(
         rewards=rewards,
         # A failure counts as the worst declared value: below it, failing would raise the best score of a run.
-        scores=np.where(valid, np.maximum(scores, 0.0), 0.0),
+        scores=np.where(valid, np.clip(scores, 0.0, _LARGEST), 0.0),
         valid=valid,
         spent=_column(rows, lambda row: row.spent_evaluations, np.int64),
         policy=_column(rows, lambda row: positions.get(row.policy, -1), np.int64),
@@ -131,7 +133,8 @@ def final_score(final: Mapping[str, Any], space: RewardSpace, weights: Mapping[s
     vector = np.array(space.weight_vector(weights) or np.full(len(space.selected), 1 / len(space.selected)))
     if succeeded and space.violation([final["mean"]])[0] == 0:
         rewards = space.normalise([final["mean"]])[0]
-        value = max(float((np.maximum(rewards, 0.0) if weights is None else rewards) @ vector), 0.0)
+        value = float((np.maximum(rewards, 0.0) if weights is None else rewards) @ vector)
+        value = min(max(value, 0.0), _LARGEST)
     if succeeded > 1:
         shares = dict(zip(space.objectives, np.divide(final["margin"], space.widths).tolist(), strict=True))
         error = np.dot(vector, [shares[objective] for objective in space.selected]) / stdtrit(succeeded - 1, 0.975)

@@ -37,8 +37,7 @@ class Overview(ScopedStore):
 
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
         binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
-        rows = self._rows(SQL.latest_unlocks, binds)
-        return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
+        return tuple(UnlockRecord.model_validate(row._asdict()) for row in self._rows(SQL.latest_unlocks, binds))
 
     def matrix(self, policies: Sequence[UUID] | None = None, problem: UUID | None = None) -> tuple[MatrixCell, ...]:
         """Return the unlocks by problem version and policy, alone or with a mutator; runs of ensembles are left out."""

@@ -71,6 +71,5 @@ def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedRun, tup
 
 
 def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedRun:
-    stored = {name: row[name] for name in _FIELDS}
-    progress = RunProgress(state=row["state"], seconds=row["seconds_now"], **stored)
+    progress = RunProgress(state=row["state"], seconds=row["seconds_now"], **{name: row[name] for name in _FIELDS})
     return LockedRun(progress=progress, run_id=run_id, now=row["now"])

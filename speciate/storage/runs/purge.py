@@ -35,10 +35,7 @@ class PurgeStore(RetentionStore):
 
         Each removal appends an entry by ``principal`` to the audit log.
         """
-        removed = 0
-        for kind in _DUE:
-            for each in self._due(before, kind):
-                removed += self._remove(kind, each, before, principal)
+        removed = sum(self._remove(kind, each, before, principal) for kind in _DUE for each in self._due(before, kind))
         if removed:
             orphans, since = self._rows(SQL.orphaned_prompts), floor7(now.timestamp() - _SKEW_S)
             self._drop_prompts(orphans, since)

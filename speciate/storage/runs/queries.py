@@ -60,8 +60,7 @@ class RunQueries(CandidateQueries):
 
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
         """Return every rollout of a run with its texts, in the order of the requests."""
-        rows = self._rows(SQL.recorded, {"id": run_id})
-        return tuple(RolloutDetail.model_validate(row._asdict()) for row in rows)
+        return tuple(RolloutDetail.model_validate(row._asdict()) for row in self._rows(SQL.recorded, {"id": run_id}))
 
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion; raises ``NotFoundError`` for an unknown one."""

@@ -10,8 +10,9 @@ r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
   ARRAY(SELECT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id
     WHERE e.run_id = r.id AND e.role = 'external' ORDER BY e.ord) AS proposers,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
-  NOT r.own AS declared, CASE WHEN g.best_number IS NOT NULL THEN (SELECT f.rewards FROM candidates f
-    WHERE f.run_id = r.id AND f.number = 1 AND f.role = 'seed') END AS seed_rewards,
+  NOT r.own AS declared, CASE WHEN g.best_number IS NOT NULL THEN (SELECT CASE WHEN f.role = 'seed' THEN f.rewards END
+    FROM candidates f WHERE f.run_id = r.id AND f.rewards IS NOT NULL AND f.role <> 'repeat' ORDER BY f.number LIMIT 1)
+    END AS seed_rewards,
   {ensemble_shares} AS shares, c.id AS best_id, c.scalar AS best_scalar,
   c.evaluations AS best_evaluations,
   CASE WHEN g.state = 'completed' AND g.best_number IS NULL THEN (SELECT json_build_array(f.failure, f.failure_reason,
@@ -56,9 +57,9 @@ r.tags <> '{}' AND r.tags @> cast(:tags AS text[])
 
 -- grouped: True for the runs of a tournament or campaign.
 r.id IN (SELECT n.run_id FROM tournament_runs n JOIN tournaments d ON d.id = n.tournament_id
-    WHERE d.slug = :declaration AND d.project_id = r.project_id
+    WHERE :declaration IN (d.slug, CAST(d.id AS text)) AND d.project_id = r.project_id
   UNION ALL SELECT n.run_id FROM campaign_runs n JOIN campaigns d ON d.id = n.campaign_id
-    WHERE d.slug = :declaration AND d.project_id = r.project_id)
+    WHERE :declaration IN (d.slug, CAST(d.id AS text)) AND d.project_id = r.project_id)
 
 -- named: True if the name contains a text, with the condition of the partial index.
 r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0

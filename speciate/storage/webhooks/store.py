@@ -77,7 +77,7 @@ class WebhookStore(DeliveryQueue):
             require_row(connection.execute(locked).one_or_none(), f"webhook {webhook_id}")
             connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
-            return _delivery(connection.execute(query).one())
+            return DeliveryRecord.model_validate(connection.execute(query).one()._asdict())
 
     def deliveries(
         self, webhook_id: UUID, *, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
@@ -88,7 +88,8 @@ class WebhookStore(DeliveryQueue):
         query = cursors.newest_first(table, limit, cursor).where(table.c.webhook_id == webhook_id)
         if state is not None:
             query = query.where(table.c.state == state.value)
-        return cursors.page(self._rows(query), limit, _delivery, cursors.by_id)
+        rows = self._rows(query)
+        return cursors.page(rows, limit, lambda row: DeliveryRecord.model_validate(row._asdict()), cursors.by_id)
 
     @with_retries
     def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
@@ -126,7 +127,3 @@ def renew_sealed(connection: sa.Connection, table: sa.Table, sealer: Sealer, pur
 def webhook_purpose(webhook_id: UUID) -> str:
     """Return the context that a sealed secret is bound to."""
     return f"webhook:{webhook_id}"
-
-
-def _delivery(row: sa.Row[Any]) -> DeliveryRecord:
-    return DeliveryRecord.model_validate(row._asdict())

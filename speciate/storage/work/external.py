@@ -125,7 +125,7 @@ class ExternalEvaluations(ScopedStore):
             "lease": row.lease_token,
             "problem_id": of_run.problem_id,
             "problem": of_run.name,
-            "files": problem.files_in(row.program),
+            "files": dict(sorted(problem.files_in(row.program).items(), key=lambda each: each[0] != problem.main_file)),
             "objectives": tuple(objective.name for objective in stage.objectives),
             "measured": {} if measured is None else measured_rewards(problem, measured),
         }

@@ -125,7 +125,6 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
-        """Return the archive of an island."""
         dimensions = len(self.context(run_id).problem.objectives)
         with reading(self._engine) as connection:
             return EliteTable.of(population.elites(connection, run_id, island), dimensions)

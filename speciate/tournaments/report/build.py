@@ -155,7 +155,7 @@ def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:
     return tuple(
         Cost(
             entrant=entrant.name,
-            runs=int(results.ended[..., i].sum()),
+            runs=int((results.state[..., i] != PENDING).sum()),
             dollars=float(results.cost[..., i].sum()),
             evaluations=int(results.spent_evaluations[..., i].sum()),
             tokens=int(results.spent_tokens[..., i].sum()),

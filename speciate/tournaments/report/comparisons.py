@@ -22,9 +22,8 @@ FLIPS = 10_000
 _MAX_FLIPS = 1_000_000
 
 
-def problems_power(declared: Tournament) -> tuple[str, ...]:
+def problems_power(declared: Tournament, problems: int) -> tuple[str, ...]:
     """Return the difference that the fixed test over problems detects; nothing for too few problems."""
-    problems = len(declared.problems)
     if declared.stopping is StoppingRule.E_PROCESS or declared.too_few(problems):
         return ()
     least = detectable_difference(problems, problems, declared.alpha, len(declared.comparisons), paired=True)
@@ -69,7 +68,9 @@ def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
     i, j = names.index(a), names.index(b)
     both = results.ended[..., i] & results.ended[..., j]
     used, values, successes = metric_values(schedule, results, both, [i, j])
-    return Paired(both, used, values[:, 0] - values[:, 1], results.lost([i, j]), (successes > 0).T)
+    differences = values[:, 0] - values[:, 1]
+    differences[np.abs(differences) <= 1e-12 * np.abs(values).max(axis=1)] = 0.0  # equal scores, added in another order
+    return Paired(both, used, differences, results.lost([i, j]), (successes > 0).T)
 
 
 def metric_values(

@@ -158,9 +158,9 @@ def _permute(x: FloatArray, y: FloatArray, rng: np.random.Generator, draws: int)
 
 
 @lru_cache(maxsize=4)
-def _assignments(runs: int, size: int) -> NDArray[np.int8]:
+def _assignments(runs: int, size: int) -> NDArray[np.uint8]:
     """Return every choice of so many runs as a row of indices: at most 2 MB, and far slower to make than to use."""
-    return np.array([*combinations(range(runs), size)], dtype=np.int8)
+    return np.array([*combinations(range(runs), size)], dtype=np.uint8)
 
 
 def _distances(pooled: FloatArray, members: NDArray[np.integer[Any]]) -> FloatArray:

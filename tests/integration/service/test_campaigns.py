@@ -335,6 +335,9 @@ def test_idempotency_key(fair: Lab) -> None:
     assert made[0]["id"] == made[1]["id"]
     refused(fair.api.post("/v1/campaigns", _body(slug="second"), headers=key), 409, "conflict")
     assert fair.api.post("/v1/campaigns", _body()).json()["id"] == made[0]["id"]
+    assert fair.api.post("/v1/problems/easy:archive").status_code == 200
+    assert fair.api.post("/v1/campaigns", _body(), headers=key).json()["id"] == made[0]["id"]
+    assert fair.api.post("/v1/problems/easy:restore").status_code == 200
     details = refused(fair.api.post("/v1/campaigns", _body(seed=4)), 409, "conflict")
     assert details["detail"].startswith("there is already a campaign 'first' with another declaration.")
 

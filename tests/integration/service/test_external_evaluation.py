@@ -249,6 +249,17 @@ def test_a_confirmation_without_evaluator_pauses_the_run_and_refutes_no_target(o
     assert {claim["state"] for claim in claims} == {"confirmed"}
 
 
+def test_the_main_file_of_several_is_the_first(api: Api, stores: Stores) -> None:
+    seed = "# === file: a.py ===\nx = 1\n# === file: candidate.py ===\ny = 2\n"
+    stores.catalog.add_problem(external(many_files=True, seed_program=seed))
+    stores.catalog.add_policy(scripted())
+    lab = Lab(api, stores)
+    lab.start(1)
+    work(lab)
+    (candidate,) = acquire(api)
+    assert [*candidate["files"]] == ["candidate.py", "a.py"]
+
+
 def lapse(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE external_evaluations SET lease_until = now() - interval '1 second'")

@@ -123,6 +123,8 @@ def test_invalid_labels_are_rejected_with_their_place(lab: Lab) -> None:
     refused(patch(lab, UUID(int=1), {"name": "x"}), 404, "not-found")
     for query in ({"tag": "two words"}, {"tag": "\x00"}, {"name": "\x00"}, {"name": "x" * 121}):
         refused(lab.api.get("/v1/runs", params=query), 422, "invalid-input")
+    details = refused(lab.api.get("/v1/runs", params={"group": "\x00"}), 422, "invalid-input")
+    assert details["errors"][0]["where"] == "group"
 
 
 def test_idempotency_key_covers_labels(lab: Lab) -> None:

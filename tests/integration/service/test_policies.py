@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 
@@ -23,6 +24,14 @@ REFUSED = [
     ({"api_key": "secret"}, "api_key"),
     ({"sampling": {"temperature": -1}}, "sampling.temperature"),
 ]
+
+
+def test_a_name_that_is_written_like_an_id_is_found(api: Api) -> None:
+    for slug in (uuid4().hex, str(uuid4())):
+        created = api.post("/v1/policies", {"definition": scripted(slug=slug).model_dump(mode="json")})
+        assert created.status_code == 201
+        for name in (slug, f"{slug}@1"):
+            assert api.get(f"/v1/policies/{name}").json()["id"] == created.json()["id"]
 
 
 def test_policy_registration_is_versioned(api: Api) -> None:

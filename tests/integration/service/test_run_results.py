@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
 from speciate.domain.charge import Charge
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy, Price
 from speciate.policies import build_client
 from speciate.ports.policy import SampleRequest, SampleResult
@@ -320,6 +321,28 @@ def test_the_front_of_a_noisy_run_consists_of_what_is_known_not_of_lucky_evaluat
     assert sorted(population.columns.number[population.front].tolist()) == sorted(front)
     again = lab.start(20, problem="noisy", policy="many", seed_from=[{"run": str(run)}])
     assert [seed.origin for seed in lab.stores.work.context(again).seeds] == [f"{run}/{number}" for number in front]
+
+
+def test_the_front_of_a_noisy_run_with_one_objective_is_its_best_with_its_final_value(lab: Lab) -> None:
+    x, y = toy_problem().objectives
+    record = y.model_copy(update={"role": ObjectiveRole.RECORD})
+    changes = {"slug": "single", "stochastic": True, "weights": None, "objectives": (x, record)}
+    lab.stores.catalog.add_problem(toy_problem().model_copy(update=changes))
+    lab.stores.catalog.add_policy(scripted([f"```python\nx = 5.{i}\ny = 5\n```" for i in range(40)], slug="several"))
+    for seed in range(4):
+        run = f"/v1/runs/{lab.start(40, problem='single', policy='several', seed=seed)}"
+        lab.work(evaluator=NoisyToy(2.0))
+        best, front = lab.api.get(run).json()["best"], lab.api.get(f"{run}/front").json()["items"]
+        assert [(each["number"], each["rewards"]) for each in front] == [(best["number"], best["rewards"])]
+
+
+def test_a_seed_program_that_was_scored_after_a_resume_is_what_the_best_is_compared_with(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start(5)}"
+    lab.work(evaluator=NoisyToy(0.0, breaking=(1,), reason="evaluator_raised"))
+    assert lab.api.get(run).json()["state"] == "paused"
+    lab.api.post(f"{run}:resume")
+    lab.work()
+    assert {each["objective"]: each["seed"] for each in lab.api.get(run).json()["best_rewards"]} == {"x": 1.0, "y": 9.0}
 
 
 def test_forged_cursor_is_rejected(lab: Lab) -> None:

@@ -304,8 +304,10 @@ def test_a_paused_tournament_whose_runs_have_all_ended_is_completed(fair: Lab) -
 
 
 def test_an_empty_list_of_runs_leads_to_those_of_tournaments(fair: Lab) -> None:
-    declare(fair)
+    declared = declare(fair)
     TournamentController().run(fair.stores)
+    by_id, by_name = (fair.api.get(f"/v1/runs?group={name}").json()["items"] for name in (declared["id"], "first"))
+    assert [run["id"] for run in by_id] == [run["id"] for run in by_name] != []
     (link,) = re.findall(r'left out: <a href="([^"]+)', fair.api.get("/runs?state=running").text)
     listed = fair.api.get(html.unescape(link)).text
     assert "state=running" in link
@@ -430,6 +432,10 @@ def test_equal_declaration_is_the_same_tournament(fair: Lab) -> None:
     refused(fair.api.post("/v1/tournaments", body(slug="third"), headers=key), 409, "conflict")
     listed = fair.api.get("/v1/tournaments", params={"state": "running"}).json()["items"]
     assert [item["slug"] for item in listed] == ["other", "first"]
+    slug = "550e8400-e29b-41d4-a716-446655440000"
+    assert declare(fair, slug=slug)["id"] == declare(fair, slug=slug)["id"]
+    assert fair.api.post("/v1/problems/toy:archive").status_code == 200
+    assert fair.api.post("/v1/tournaments", body(slug="other"), headers=key).json()["id"] == other.json()["id"]
 
 
 def test_no_key_of_a_client_takes_a_run_of_a_tournament(fair: Lab) -> None:

@@ -19,6 +19,8 @@ from speciate import __version__
 from speciate.cli.app import COMMANDS as LAZY
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode, exit_code
+from speciate.cli.evaluate import _read as read_rewards
+from speciate.client import Rewards
 from speciate.domain import errors
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import RUN, FakeService, event, page, problem, run_json, say, serve_best, stream
@@ -271,3 +273,10 @@ def test_an_evaluator_needs_the_service_at_its_start(cli: Cli, monkeypatch: pyte
     told = cli("evaluate", "true", "--idle", "0")
     assert told.code != 0
     assert "cannot reach the service at http://127.0.0.1:1" in told.err
+
+
+@pytest.mark.parametrize(
+    "printed", ['{"rewards": {"x": 1}, "failure": null, "feedback": null}', '{"x": 1, "failure": null}']
+)
+def test_a_failure_of_an_evaluation_that_is_null_is_none(printed: str) -> None:
+    assert read_rewards(printed) == Rewards({"x": 1}, {})

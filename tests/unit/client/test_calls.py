@@ -44,6 +44,13 @@ def test_lists_are_read_page_by_page(ask: Ask, service: FakeService) -> None:
     assert all(request.query["state"] == ["running"] for request in service.requests)
 
 
+def test_several_answers_are_proposed_with_the_tokens_of_their_prompts(ask: Ask, service: FakeService) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("POST", f"/v1/runs/{RUN}/proposals", say({"items": []}))
+    ask(lambda client: client.runs.get(RUN), lambda run: run.propose_all([{"completion": "x", "ask": RUN}]))
+    assert service.requests[-1].body["proposals"] == [{"completion": "x", "ask": str(RUN)}]
+
+
 def test_candidates_are_sorted_and_filtered(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates", page(candidate_json(3)))

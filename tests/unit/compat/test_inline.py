@@ -12,12 +12,14 @@ import pytest
 from evaluators.evaluator import SandboxEvaluator
 from speciate.compat.conversion import Converted
 from speciate.compat.inline import inline_problem, same_inputs
+from speciate.compat.measuring import Score
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.evolution.task import Task, _is_of
 from speciate.problems.loader import known_problems, load_problem
 from speciate.problems.writing import problem_texts, write
+from speciate.runs.evaluation import reject_out_of_scale
 from tests.unit.compat.corpus import CORPUS, Entry
 from tests.unit.compat.directories import OPENEVOLVE, made
 
@@ -323,3 +325,53 @@ def test_noise_makes_no_other_problem(inline: Inline, tmp_path: Path) -> None:
     (folder / "judge.py").write_text(noisy.replace("1e4", "1e5"))
     assert not same_inputs(first, inline(*paths).problem)
     assert not same_inputs(*(load_problem(known_problems()[name]) for name in ("hexagons-11", "hexagons-12")))
+
+
+def test_many_metrics_are_all_read(inline: Inline, tmp_path: Path) -> None:
+    many = "{f'instance_{i:03d}_accuracy': 5 / 6 for i in range(120)}"
+    evaluator = f"def evaluate(path):\n    return {{'combined_score': 0.5, **{many}}}\n"
+    converted = inline(made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator}))
+    assert (len(converted.seed), converted.seed["combined_score"]) == (121, 0.5)
+
+
+@pytest.mark.parametrize(
+    "noted", ["[context.note(f'case {n}', 'x') for n in range(40)]", "context.note('log', 'x' * 70_000)"]
+)
+def test_notes_crowd_out_no_metric(inline: Inline, tmp_path: Path, noted: str) -> None:
+    evaluator = f"def evaluate(candidate, context):\n    {noted}\n    return {{'combined_score': 0.5, 'runs': 2}}\n"
+    folder = made(tmp_path / "p", {"initial_program.py": PROGRAM, "evaluator.py": evaluator})
+    assert inline(folder).seed == {"combined_score": 0.5, "runs": 2}
+
+
+def test_a_configuration_counts_for_an_evaluator_of_two_arguments(inline: Inline, tmp_path: Path) -> None:
+    evaluator = "def evaluate(candidate, context):\n    return 1.0\n"
+    config = "prompt: {system_message: Sort.}\nevaluator: {timeout: 90}\nlog_level: INFO\n"
+    folder = made(tmp_path / "p", {"a.py": PROGRAM, "judge.py": evaluator, "c.yaml": config})
+    converted = inline(folder / "a.py", folder / "judge.py", config=folder / "c.yaml")
+    assert (converted.problem.description, converted.problem.limits.wall_s) == ("Sort.", 90)
+    assert "c.yaml: not used: log_level" in converted.notes
+
+
+def _scored(*values: float, wall_s: float) -> Score:
+    scores = iter(values)
+
+    def score(_: Problem, seeds: Sequence[int]) -> list[Evaluation]:
+        notes = [{"other metrics": f"score = {next(scores)}"} for _ in seeds]
+        return [Evaluation(rewards=(0.0,), artifacts=note, tier="A", wall_s=wall_s) for note in notes]
+
+    return score
+
+
+def test_a_seed_program_that_scores_next_to_nothing_leaves_room_for_better_ones(tmp_path: Path) -> None:
+    folder = made(tmp_path / "p", {"initial.py": PROGRAM, "judge.py": CALLS})
+    score = _scored(5e-131, wall_s=40.0)
+    problem = inline_problem(folder / "initial.py", folder / "judge.py", score=score).problem
+    assert reject_out_of_scale(problem, {1: Evaluation(rewards=(0.9,))})[1].failure is None
+
+
+def test_a_seed_program_whose_noise_reaches_the_worst_value_may_have_it(tmp_path: Path) -> None:
+    folder = made(tmp_path / "p", {"initial.py": PROGRAM, "judge.py": CALLS})
+    score = _scored(-1.2, 0.9, 0.0, wall_s=0.5)
+    problem = inline_problem(folder / "initial.py", folder / "judge.py", score=score, anyway=True).problem
+    assert problem.stochastic
+    assert problem.worst_seed

@@ -139,6 +139,13 @@ def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: Sandbox
     assert named(problem, score(strongest, problem, CLOSE)) == {"combined_score": 0.25}
 
 
+def test_of_two_metrics_with_one_name_none_is_lost(imported: Import, strongest: SandboxEvaluator) -> None:
+    evaluator = "def evaluate(path):\n    return {'combined_score': 0.5, 'p<1': 0.9, 'p>1': 0.1}\n"
+    problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator)
+    evaluation = score(strongest, problem, problem.seed_program)
+    assert (named(problem, evaluation)["p_1"], evaluation.artifacts["p>1"]) == (0.9, "0.1")
+
+
 @pytest.mark.parametrize("returned", ["None", "{}", "{'error': 'no'}"])
 def test_an_evaluator_that_measures_nothing_fails_the_candidate(
     strongest: SandboxEvaluator, tmp_path: Path, returned: str

@@ -232,6 +232,17 @@ GEMINI = {
     },
 }
 
+OPENCODE = [
+    {"type": "text", "part": {"text": "answer"}},
+    {
+        "type": "step_finish",
+        "part": {
+            "cost": 0.25,
+            "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 100, "write": 5}},
+        },
+    },
+]
+
 
 @pytest.mark.parametrize("failed", [{"subtype": "error_max_turns"}, {"subtype": "success", "is_error": True}])
 @pytest.mark.parametrize("result", [{}, {"result": "Bad request"}])
@@ -250,8 +261,9 @@ def test_what_stopped_claude_is_said_and_zeros_are_no_estimate(failed: dict[str,
         ("\n".join(map(json.dumps, CODEX)), None),
         ("a warning\n" + "\n".join(map(json.dumps, CODEX)) + '\n{"type": "item.comp', None),
         (json.dumps(GEMINI, indent=2), None),
+        ("\n".join(map(json.dumps, OPENCODE)), 0.25),
     ],
-    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini"],
+    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini", "opencode"],
 )
 def test_usage_and_cost_are_read_from_json(printed: str, cost: float | None) -> None:
     result = answered(f"print({printed!r})")
@@ -446,6 +458,8 @@ def test_known_agents_report_their_usage_and_paths_become_absolute(
             "claude -p",
             "claude -p --output-format text",
             "codex exec -m x",
+            "codex exec --json",
+            "codex exec --skip-git-repo-check",
             "python agent.py",
             "./agent.py",
         )
@@ -454,12 +468,15 @@ def test_known_agents_report_their_usage_and_paths_become_absolute(
         "claude -p --output-format json",
         "claude -p --output-format text",
         "codex exec -m x --json --skip-git-repo-check",
+        "codex exec --json --skip-git-repo-check",
+        "codex exec --skip-git-repo-check --json",
         f"python {tmp_path}/agent.py",
         f"{tmp_path}/agent.py",
     ]
     assert agent_policy("codex exec -m o3").slug == "codex-exec-m-o3"
     prices = [agent_policy(f"{agent}").price for agent in ("codex exec -m o3", "codex exec", "claude -p", "cat")]
     assert prices == [Price(input=2, output=8), None, Price(input=5, output=25), None]
+    assert agent_policy("codex exec --model=o3").price == Price(input=2, output=8)
 
 
 def test_a_run_counts_what_an_agent_costs() -> None:

@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
-from speciate.domain.policy import Policy, Sampling
+from speciate.domain.policy import Policy, Price, Sampling
 from speciate.policies import build_client
-from speciate.policies.inline import inline_policy, register
+from speciate.policies.inline import _source, inline_policy, register
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.policies.providers import PROVIDERS
+from speciate.policies.providers import PROVIDERS, environment_key
 from speciate.schema.policies import PolicyVersion
 from tests.support.openai_endpoint import Endpoint, serve
 
@@ -25,7 +25,7 @@ KEY = "sk-secret-0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in [each.key_variable for each in PROVIDERS.values() if each.key_variable] + ["POLICY_KEY"]:
+    for variable in {each.key_variable for each in PROVIDERS.values()}:
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -148,3 +148,17 @@ def test_a_key_that_was_stored_earlier_is_used(monkeypatch: pytest.MonkeyPatch) 
         patch.setenv("OPENAI_API_KEY", KEY)
         register(registry, ["openai/gpt-5.4"])
     assert register(registry, ["openai/gpt-5.4"]) == {"openai-gpt-5-4@1": 1.0}
+    with pytest.raises(InvalidInputError, match="OPENAI_API_KEY is not set"):
+        register(registry, ["openai/gpt-5.4"], max_tokens=300)
+
+
+def test_the_key_of_a_server_at_an_address_is_sent_whatever_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLICY_KEY", KEY)
+    source = _source("http://localhost:8080/v1#m")
+    assert environment_key(source.preset, source.name) == KEY
+
+
+def test_the_users_table_prices_a_model_at_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text('"m" = { input = 1, output = 2 }\n')
+    monkeypatch.setenv("SPECIATE_PRICES", str(tmp_path / "prices.toml"))
+    assert inline_policy("http://127.0.0.1:9/v1#m").price == Price(input=1, output=2)

@@ -287,6 +287,15 @@ def test_retry_after_is_honoured(
     assert low <= waits[0] <= high
 
 
+def test_a_limit_per_minute_that_links_to_billing_is_waited_for(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    text = "Rate limit reached: try again in 2s. Need more tokens? Upgrade at https://console.groq.com/settings/billing"
+    endpoint.misbehave = replies((429, {}, json.dumps({"error": {"message": text}}).encode()))
+    connect().sample([request()])
+    assert waits
+
+
 def test_a_limit_per_minute_that_is_worded_as_a_quota_is_waited_for(
     endpoint: Endpoint, connect: Connect, waits: list[float]
 ) -> None:

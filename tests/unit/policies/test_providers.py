@@ -240,7 +240,14 @@ PROMPT = (
     "the request exceeds the available context size, try increasing it",
     "Range of input length should be [1, 30720]",
     "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
-    "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 9000",
+    (
+        "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your"
+        " message size and try again. Need more tokens? Upgrade at https://console.groq.com/settings/billing"
+    ),
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large: 16384. This model's maximum context length is 32768"
+        " tokens and your request has 18954 input tokens (16384 > 32768 - 18954)."
+    ),
     "Trying to keep the first 9000 tokens when context the overflows. However, the context length is only 4096 tokens",
 )
 FILTER = (

@@ -73,6 +73,7 @@ def test_non_finite_numbers_become_null() -> None:
 def test_csv_cells_that_a_spreadsheet_would_evaluate_are_quoted() -> None:
     text = Table(("name",), [("=cmd()",), ("+1",), ("@x",), (-1.5,), ("plain, quoted",)]).csv()
     assert text.splitlines() == ["name", "'=cmd()", "'+1", "'@x", "-1.5", '"plain, quoted"']
+    assert Table(("a",), [("x\r=1+1",), ("-1+A1",)]).csv() == 'a\n"x\n=1+1"\n\'-1+A1\n'
 
 
 def test_a_figure_that_the_browser_has_is_not_drawn_again() -> None:

@@ -157,3 +157,8 @@ def test_form_errors_are_sentences() -> None:
     with pytest.raises(ValidationError) as caught:
         Tournament.model_validate({})
     assert "is missing: expected a value" in form_errors(caught.value).for_field("entrants")
+
+
+def test_a_temperature_that_is_set_is_sent_whatever_a_preset_omits() -> None:
+    submission = read_submission(POLICY | {"options.fields": '{"temperature": null, "top_p": null}'})
+    assert submission.definition.options["fields"] == {"top_p": None}

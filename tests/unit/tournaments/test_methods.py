@@ -31,6 +31,10 @@ def solving(a: list[int], b: list[int], *, paired: bool) -> MethodTest:
     return compare_methods(*solved, np.random.default_rng(0), paired=paired)
 
 
+def test_many_runs_are_compared_with_few() -> None:
+    assert solving([8] * 2, [0] * 130, paired=False).p_value == smallest_p(2, 130, paired=False)
+
+
 @given(st.lists(st.tuples(EIGHTHS, EIGHTHS), min_size=1, max_size=7))
 def test_paired_runs_enumerate_every_exchange_within_seeds(pairs: list[tuple[int, int]]) -> None:
     found = solving([a for a, _ in pairs], [b for _, b in pairs], paired=True)

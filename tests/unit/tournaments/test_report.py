@@ -14,7 +14,7 @@ from speciate.tournaments.rendering import cells
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import _curves, page
 from speciate.tournaments.rendering.tables import sections, short_sections
-from speciate.tournaments.report.comparisons import decided_after, evidence, pair_up
+from speciate.tournaments.report.comparisons import decided_after, evidence, pair_up, problems_power
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.report.models import Amendment, Verdict
 from speciate.tournaments.report.results import MISSING, PENDING
@@ -159,6 +159,18 @@ def test_contrasts_have_no_interval_before_the_end_or_under_early_stopping(
     assert report.standings.standings[0].pass_1.low is not None
 
 
+def test_equal_scores_in_another_order_are_ties() -> None:
+    schedule = schedule_of(8, 3, 2, metric="best_score")
+    results = results_of(schedule)
+    results.score[..., 0], results.score[..., 1] = [0.3, 0.2, 0.1], [0.1, 0.2, 0.3]
+    (comparison,) = report_of(schedule, results).standings.comparisons
+    assert (comparison.ties, comparison.p_value) == (8, 1.0)
+
+
+def test_the_power_is_that_of_all_problems_of_the_schedule() -> None:
+    assert problems_power(schedule_of(4, 1, 2).declared, 40)[0].startswith("40 problems detect")
+
+
 def test_pairs_with_missing_runs_are_excluded_and_counted() -> None:
     schedule = schedule_of(35, 4, 2)
     whole = results_of(schedule, shift=1.0)
@@ -167,6 +179,7 @@ def test_pairs_with_missing_runs_are_excluded_and_counted() -> None:
     report = report_of(schedule, lost)
     (comparison,) = report.standings.comparisons
     assert (comparison.pairs, comparison.missing_pairs, comparison.difference.problems) == (135, 5, 34)
+    assert [cost.runs for cost in report.costs] == [140, 140]  # those whose evaluations are counted
     # The partner of a missing run does not enter the difference.
     lost.reached[3, 1, 1] = not lost.reached[3, 1, 1]
     again = report_of(schedule, lost).standings.comparisons[0]

@@ -26,6 +26,13 @@ samples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0
 _NOTHING_SAID = Completions(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
 
 
+def test_a_reward_of_any_size_gives_a_score_that_can_be_added() -> None:
+    facts = {"scalar": None, "policy": "p@1", "rollout_id": None, "spent_evaluations": 1, "duplicate": False}
+    row = SimpleNamespace(rewards=[1e307], **facts)
+    answers = read_answers([row], RewardSpace((Objective(name="x"),)), {"p@1": 0})  # type: ignore[list-item]
+    assert math.isfinite(1000 * float(quality(answers, np.ones(1))["score"]))  # type: ignore[arg-type]
+
+
 @given(samples)
 def test_spread_is_the_mean_over_pairs_within_and_across(rows: list[tuple[int, int, int]]) -> None:
     groups = [row[0] for row in rows]
