@@ -7,6 +7,7 @@ disable it. The canary program attempts attacks and reports which succeeded.
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -99,6 +100,8 @@ class TierProbe:
 @cache
 def probe_tier(tier: str) -> TierProbe:
     """Attack a tier and return the result; runs once per process, forked children included."""
+    if sys.platform != "linux":
+        return TierProbe(tier, ("this is not Linux",), "Use Linux, WSL 2 or a virtual machine.")
     pool = ZygotePool(tier)
     try:
         breaches = tuple(_attack(pool))

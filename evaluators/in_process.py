@@ -90,7 +90,8 @@ class _InProcessRun:
                 names = [objective.name for objective in step.objectives]
                 rewards = {name: others.pop(name) for name in names if name in others}
                 texts = [[name, value] for name, value in others.items() if isinstance(value, str)]
-                numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if not isinstance(value, str))
+                plain = {name: str(value)[:4000] for name, value in others.items() if not isinstance(value, str)}
+                numbers = "\n".join(f"{name} = {value}" for name, value in plain.items())
                 if numbers:
                     self._findings.notes[OTHER] = sanitize(numbers, MOST_NUMBERS)
                 sent = message.get("notes")

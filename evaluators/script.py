@@ -28,9 +28,9 @@ from speciate.ports.reporting import report_progress
 from speciate.runs.silent_failure import scores_nothing
 
 OTHER = "other metrics"
+"""Label of the note with numbers that are no objectives."""
 MOST_NUMBERS = 1 << 16
 """Characters of the note ``OTHER``: every objective of a problem has a line there before it is declared."""
-"""Label of the note with numbers that are no objectives."""
 
 RAISED = "evaluator_raised"
 """Reason of a failure by an exception of the script."""

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import sys
 import tomllib
 from functools import lru_cache
 from ipaddress import ip_address
@@ -243,7 +244,9 @@ class Settings(BaseModel):
 
     @property
     def slots(self) -> int:
-        """Number of concurrent evaluations."""
+        """Number of concurrent evaluations; ``ConfigurationError`` where no program can run."""
+        if sys.platform != "linux":
+            raise ConfigurationError("programs run on Linux only.", remedy="Use Linux, WSL 2 or a virtual machine.")
         return self.evaluate_slots or len(os.sched_getaffinity(0))
 
     @property

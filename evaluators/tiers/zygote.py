@@ -18,6 +18,10 @@ from speciate.priority import group_nice, set_group_nice
 
 _START_S = 30.0
 _STOP_S = 10.0
+_NAMESPACES = (
+    "Let bubblewrap create user namespaces (on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`); in a"
+    " container see docs/howto/deploy.md, sandbox tier."
+)
 
 
 class Zygote:
@@ -93,10 +97,11 @@ class Zygote:
             problem = f"{type(error).__name__}: {error}"
         log.seek(0)
         message = log.read(4096).decode("utf-8", "replace").strip()
-        while_ = f" while it imports {', '.join(self._preload)}" if self._preload else ""
+        refused = message.startswith("bwrap:")  # before any import
+        while_ = f" while it imports {', '.join(self._preload)}" if self._preload and not refused else ""
         raise EvaluatorUnavailableError(
             f"The zygote of tier {tier} does not start{while_}: {message or problem or 'it ended without output'}",
-            remedy="Run `speciate doctor` to see which tiers work on this machine and what the others need.",
+            remedy=_NAMESPACES if refused else "Run `speciate doctor` to see which tiers work on this machine.",
         )
 
     def _kill(self) -> None:

@@ -8,6 +8,7 @@ import httpx
 from speciate import __version__
 from speciate.client.calls import ApiCall
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
+from speciate.egress.transport import tls_context
 from speciate.service_address import service_url
 from speciate.settings import default_data_dir, is_loopback, load_settings
 
@@ -60,10 +61,7 @@ class Connection:
             headers["Speciate-Project"] = self.project
         url = httpx.URL(self.url)
         local = is_loopback(url.host)
-        try:
-            verify = httpx.create_ssl_context() if url.scheme == "https" else not local
-        except OSError as error:
-            raise ConfigurationError(f"a file in SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}.") from None
+        verify = tls_context() if url.scheme == "https" else not local
         # No redirects, because a token is meant for one host only. No proxy for this machine, and no certificates for
         # plain HTTP to it: reading them takes longer than a request.
         return {

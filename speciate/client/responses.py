@@ -80,7 +80,7 @@ def read_line(call: ApiCall[T], line: bytes, response: httpx.Response) -> T:
 def unexpected_response(response: httpx.Response, what: str) -> errors.ConfigurationError:
     return errors.ConfigurationError(
         f"{_place(response)} does not respond like Speciate {__version__} ({what}).",
-        remedy="Check SPECIATE_URL and that client and service have the same version.",
+        remedy="Check SPECIATE_URL and both versions; if another program listens there, set SPECIATE_PORT.",
     )
 
 

@@ -35,7 +35,7 @@ _ABOUT: Final = re.compile(
 _SOLUTION: Final = re.compile(r"(?i)(best|evolved|solutions?|checkpoints?|outputs?|results?)([_.-].*)?|.*[_-]best\..*")
 _DESCRIBES: Final = "describes the problem but is not part of it"
 _NOT_A_NAME: Final = (
-    "has a name that is not allowed for files of a problem: use letters, digits, dots, hyphens and underscores only"
+    "has a name that is not allowed for files of a problem: use ASCII letters, digits, dots, hyphens, underscores"
 )
 _CONFIGURES: Final = "configures another system and may hold keys"
 _SOLVES: Final = "may contain published solutions, and the evaluator does not name it"

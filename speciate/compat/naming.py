@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from speciate.compat.folder import RESERVED, optional_text, path_within, read_plain, refused
 from speciate.domain.errors import NotFoundError
@@ -193,9 +193,9 @@ def _name_of(requirement: str) -> str:
 def _applies(requirement: str) -> bool:
     try:
         marker = Requirement(requirement.partition(" --hash=")[0]).marker
-    except InvalidRequirement:
+        return marker is None or marker.evaluate()
+    except ValueError:
         return True  # pip says what is wrong
-    return marker is None or marker.evaluate()
 
 
 def _installed(package: str) -> bool:

@@ -108,10 +108,10 @@ def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
 def _scale(name: str, value: float, rules: Sequence[str] = ()) -> tuple[float, float]:
     """Return an estimated range: from 0 to about twice the value or a rule's limit, so that ratios count alike.
 
-    It is from 0 to 1 if all of them are 0 or nearly.
+    It is one wide if all of them are 0 or nearly.
     """
     limits = (float(limit) for rule in rules for limit in re.findall(rf"\b{name}\s*[<>=!]=?\s*({NUMBER})", rule))
     values = [0.0, value, *limits]
     most = sys.float_info.max / 2  # the width is finite, too
     low, high = (max(-most, min(float(f"{2 * end:.2g}"), most)) for end in (min(values), max(values)))
-    return (low, high) if high - low > 1e-50 else (0.0, 1.0)
+    return (low, high) if high - low > 1e-50 else (-1.0, 0.0) if value < 0 else (0.0, 1.0)

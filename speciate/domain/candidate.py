@@ -19,10 +19,8 @@ from speciate.domain.target import TargetSet
 
 
 class CandidateStatus(StrEnum):
-    """State of a candidate; the first two are kept in the work table, the last two in the candidates table."""
+    """State of a stored candidate; one in progress is only in the payload of its work unit."""
 
-    PROPOSED = "proposed"
-    EVALUATING = "evaluating"
     EVALUATED = "evaluated"
     FAILED = "failed"
 

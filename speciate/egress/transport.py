@@ -21,6 +21,7 @@ from typing import Any, Final
 import httpcore
 import httpx
 
+from speciate.domain.errors import ConfigurationError
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, Resolve, resolve
 
 _PIECE_BYTES: Final = 16 << 10
@@ -30,9 +31,12 @@ _own: Final = threading.local()
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Return the TLS context of all transports. Reading the certificates takes 20 ms."""
-    return httpx.create_ssl_context(trust_env=False)
+def tls_context() -> ssl.SSLContext:
+    """Return the context of all connections, with the certificates of the environment. Reading them takes 20 ms."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        raise ConfigurationError(f"a file in SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}.") from None
 
 
 class GuardedTransport(httpx.BaseTransport):
@@ -40,7 +44,7 @@ class GuardedTransport(httpx.BaseTransport):
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._network, self._resolve = network, resolve
-        self._transport = httpx.HTTPTransport(**{"verify": _tls(), **options, "trust_env": False})
+        self._transport = httpx.HTTPTransport(**{"verify": tls_context(), **options, "trust_env": False})
         # httpx has no public way to set the network backend.
         self._transport._pool._network_backend = DeadlineBackend()
 

@@ -46,7 +46,11 @@ def make_private_dir(path: Path, account: ServerAccount | None) -> Path:
     """Make a directory that only its owner can enter: the server's account if set, else the user."""
     path.mkdir(mode=0o700)
     if account is not None:
-        os.chown(path, account.uid, account.gid)
+        try:
+            os.chown(path, account.uid, account.gid)
+        except OSError as error:
+            text = f"PostgreSQL does not run as root, and root cannot give files to {account.name} here"
+            raise EmbeddedServerError(f"{text}: {error.strerror}. Start Speciate as an ordinary user.") from error
     return path
 
 

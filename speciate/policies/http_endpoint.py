@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
+from urllib.request import getproxies
 
 import httpx
 
@@ -251,7 +252,8 @@ class HttpEndpoint:
     def _unreachable(self) -> str:
         provider = provider_at(self._url)
         started = f"; `{provider.start}` starts it" if provider is not None and provider.start else ""
-        return f"{_UNREACHABLE}{started}."
+        proxied = " Policies do not use the proxies of the environment." if getproxies() else ""
+        return f"{_UNREACHABLE}{started}.{proxied}"
 
     def _remedy(self, status: int) -> str:
         match status:
@@ -286,6 +288,8 @@ def _retry_after_s(header: str | None) -> float | None:
 
 
 def _lost(error: httpx.TransportError, remedy: str, *, sent: bool = False) -> TransientError:
+    if "CERTIFICATE" in str(error):
+        remedy = "Its certificate is not trusted: name the file of its certificate authority in SSL_CERT_FILE."
     return TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True, sent=sent, remedy=remedy)
 
 

@@ -2,21 +2,22 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import merged, slug_of
+from speciate.egress.network import LOOPBACK, PRIVATE, AllowedNetworks
 from speciate.policies.prices import price_of
 from speciate.policies.providers import ANY_SERVER, PROVIDERS, Provider, environment_key, provider_at, provider_named
 from speciate.prompts.text import printable
 from speciate.schema.policies import PolicyVersion
+from speciate.settings import load_settings
 
 _FORM: Final = "Write PROVIDER/NAME, such as openai/gpt-5-mini, or an address, such as http://127.0.0.1:8000/v1#NAME."
 _ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
@@ -35,7 +36,7 @@ class PolicyRegistry(Protocol):
     """``Client.policies``, as far as it is needed here."""
 
     def add(self, definition: Policy, *, api_key: str | None = None) -> PolicyVersion: ...
-    def get(self, name: str) -> PolicyVersion: ...
+    def list(self, slug: str) -> Iterable[PolicyVersion]: ...
 
 
 class _Source(NamedTuple):
@@ -118,8 +119,7 @@ def _registered(registry: PolicyRegistry, model: str, sampling: Mapping[str, Any
     try:
         key = environment_key(source.preset, source.name)
     except InvalidInputError:
-        with suppress(NotFoundError):
-            stored = registry.get(policy.slug)
+        for stored in registry.list(policy.slug):
             was = stored.definition.model_copy(update={"api_key_id": None, "served": None, "checkpoint_digest": None})
             if stored.definition.api_key_id is not None and was.digest == policy.digest:
                 return stored
@@ -174,7 +174,8 @@ def _only_model(source: _Source) -> tuple[str, int | None]:
     key = environment_key(source.preset, source.name)
     policy = Policy(slug=_slug(source.name), kind="openai_compatible", base_url=source.base_url)
     policy = policy.model_copy(update={"api_key_id": None if key is None else "environment"})
-    context = ClientContext(key_of=lambda _: key or "")
+    network = AllowedNetworks(load_settings().allowed_networks or (LOOPBACK, PRIVATE))  # as of the local engine
+    context = ClientContext(network, key_of=lambda _: key or "")
     endpoint = HttpEndpoint(policy, source.base_url, context, OpenAICompatibleOptions())
     try:
         models = model_cards(endpoint.check("GET", "models", None))

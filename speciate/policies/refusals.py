@@ -83,7 +83,8 @@ _THINKING: Final = _words(r"not support (?:thinking|reasoning)")
 _KEY: Final = _words(r"api[ _-]?key|credentials|unauthorized|authentication", r"user location is not supported")
 _CREDIT: Final = _words(
     r"insufficient[_ ](?:quota|balance|credit|funds)|credit balance|exceeded your current quota",
-    r"out of credit|payment required|arrear|overdue|(?<!/)billing",
+    r"out of credit|no credits|payment required|arrear|overdue|(?<!/)billing|spend(?:ing)?[_ ]limit",
+    r"blocked_api_access|account is not active",
 )
 _FILTER_REMEDY: Final = (
     "The provider's filter refused the prompt: change the words in problem, templates or seed program that it objects"

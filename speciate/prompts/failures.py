@@ -69,6 +69,8 @@ def cause_of(failure: Failure, problem: Problem, program: str = "") -> Cause:
     within = {
         "cpu_limit": f"used more than {limits.cpu_s:g} s of processor time",
         "killed": f"killed near the limit of {limits.memory_bytes >> 20} MiB",
+        "evaluator_cpu_limit": "the evaluator's process used more processor time than it may",
+        "evaluator_killed": "the evaluator's process was killed near its limit of memory",
     }
     detail = within.get(failure.reason) or _ADDRESS.sub("0x…", printable(bounded(failure.detail, _MAX_READ_CHARS)))
     frames = [*_FRAME.finditer(detail)]

@@ -26,7 +26,10 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
     except ValueError:
         return by_slug
     by_id = by_id if project is None else sa.and_(by_id, mine)
-    return by_id if isinstance(name, UUID) else sa.or_(by_id, by_slug)  # a slug may look like an id
+    if isinstance(name, UUID):
+        return by_id
+    taken = sa.exists().where(table.alias("others").c.id == UUID(name))
+    return sa.or_(by_id, sa.and_(by_slug, ~taken))  # a slug may look like an id
 
 
 def require_page_name(slug: str, *keywords: str) -> None:

@@ -122,3 +122,9 @@ def test_more_days_than_a_calendar_holds_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(name, "1e6")
     with pytest.raises(ConfigurationError, match="36525"):
         load_settings()
+
+
+def test_another_system_than_linux_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(ConfigurationError, match="Linux only"):
+        _ = Settings().slots

@@ -173,7 +173,6 @@ def _compared(document: Mapping[str, Any]) -> Iterator[ComparedReward]:
         return
     rule = next((target["rule"] for target in document["targets"] if target["unlock"]), "")
     seed = document["seed_rewards"] or [None] * len(document["best"])  # of its first evaluation
-    seed = document["best"] if document["seed_rewards"] and document["best_number"] == 1 else seed
     margins = document["final"].get("margin") or [None] * len(document["best"])
     rows = zip(document["objectives"], document["best"], seed, margins, strict=True)
     named = re.findall(r"\w+", rule)

@@ -10,7 +10,8 @@ r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
   ARRAY(SELECT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id
     WHERE e.run_id = r.id AND e.role = 'external' ORDER BY e.ord) AS proposers,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
-  NOT r.own AS declared, CASE WHEN g.best_number IS NOT NULL THEN (SELECT CASE WHEN f.role = 'seed' THEN f.rewards END
+  NOT r.own AS declared, CASE WHEN g.best_number IS NOT NULL THEN (SELECT CASE WHEN f.role = 'seed'
+    THEN CASE WHEN f.number = g.best_number THEN g.best ELSE f.rewards END END
     FROM candidates f WHERE f.run_id = r.id AND f.rewards IS NOT NULL AND f.role <> 'repeat' ORDER BY f.number LIMIT 1)
     END AS seed_rewards,
   {ensemble_shares} AS shares, c.id AS best_id, c.scalar AS best_scalar,

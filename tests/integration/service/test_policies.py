@@ -32,6 +32,11 @@ def test_a_name_that_is_written_like_an_id_is_found(api: Api) -> None:
         assert created.status_code == 201
         for name in (slug, f"{slug}@1"):
             assert api.get(f"/v1/policies/{name}").json()["id"] == created.json()["id"]
+    first = api.post("/v1/policies", {"definition": scripted(slug="a").model_dump(mode="json")}).json()
+    for method in (None, "vpo"):  # two versions of a name that is another policy's id
+        other = scripted(slug=first["id"], training_method=method).model_dump(mode="json")
+        assert api.post("/v1/policies", {"definition": other}).status_code == 201
+    assert api.get(f"/v1/policies/{first['id']}").json()["id"] == first["id"]
 
 
 def test_policy_registration_is_versioned(api: Api) -> None:

@@ -198,7 +198,6 @@ def test_rollouts_have_prompts(lab: Lab) -> None:
 def test_child_has_a_diff_and_ancestors(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start(40)}"
     lab.work()
-    children = [c for c in lab.api.get(f"{run}/candidates").json()["items"] if c["parents"]]
     child = children[0]
     parent = lab.api.get(f"{run}/candidates/{child['parents'][0]}").json()
     diff = lab.api.get(f"/v1/candidates/{child['id']}/diff").json()
@@ -343,6 +342,21 @@ def test_a_seed_program_that_was_scored_after_a_resume_is_what_the_best_is_compa
     lab.api.post(f"{run}:resume")
     lab.work()
     assert {each["objective"]: each["seed"] for each in lab.api.get(run).json()["best_rewards"]} == {"x": 1.0, "y": 9.0}
+
+
+def test_a_noisy_seed_program_is_not_worse_than_itself(lab: Lab) -> None:
+    noisy = toy_problem().model_copy(update={"slug": "noisy", "stochastic": True, "weights": None})
+    lab.stores.catalog.add_problem(noisy)
+    worse = [f"```python\nx = 0.0{i}\ny = 9.9{i}\n```" for i in range(9)]
+    lab.stores.catalog.add_policy(scripted(worse, slug="worse"))
+    run = f"/v1/runs/{lab.start(12, problem='noisy', policy='worse')}"
+    lab.work(evaluator=NoisyToy(0.2, breaking=range(1, 4), reason="evaluator_raised"))
+    assert lab.api.get(run).json()["state"] == "paused"
+    lab.api.post(f"{run}:resume")
+    lab.work(evaluator=NoisyToy(0.2))
+    record = lab.api.get(run).json()
+    assert record["best"]["number"] == 4  # 2 and 3 are further evaluations of candidate 1, the seed program
+    assert all(each["seed"] == each["value"] for each in record["best_rewards"])
 
 
 def test_forged_cursor_is_rejected(lab: Lab) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from evaluators.canary import probe_tier
 from speciate.cli.doctor import machine
 from speciate.cli.doctor.findings import Status
 from speciate.cli.errors import ExitCode
@@ -147,3 +149,13 @@ def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService)
     waiting = json.loads(cli("--url", service.url, "doctor", "--service-only", "--json").out)["checks"]
     assert next(each for each in waiting if each["name"] == "work")["remedy"].startswith("Start a learn worker")
     assert all(each["remedy"] for each in found.values() if each["status"] != "good")
+
+
+def test_a_bubblewrap_that_may_not_work_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    probe = probe_tier.__wrapped__("A")
+    assert "user namespaces" in probe.remedy
+    assert "imports" not in probe.breaches[0]

@@ -20,6 +20,7 @@ from speciate.evolution.task import Task, _is_of
 from speciate.problems.loader import known_problems, load_problem
 from speciate.problems.writing import problem_texts, write
 from speciate.runs.evaluation import reject_out_of_scale
+from speciate.runs.silent_failure import scores_nothing
 from tests.unit.compat.corpus import CORPUS, Entry
 from tests.unit.compat.directories import OPENEVOLVE, made
 
@@ -367,6 +368,9 @@ def test_a_seed_program_that_scores_next_to_nothing_leaves_room_for_better_ones(
     score = _scored(5e-131, wall_s=40.0)
     problem = inline_problem(folder / "initial.py", folder / "judge.py", score=score).problem
     assert reject_out_of_scale(problem, {1: Evaluation(rewards=(0.9,))})[1].failure is None
+    score = _scored(-5e-131, wall_s=40.0)
+    problem = inline_problem(folder / "initial.py", folder / "judge.py", score=score).problem
+    assert not scores_nothing(problem, Evaluation(rewards=(-5e-131,)))
 
 
 def test_a_seed_program_whose_noise_reaches_the_worst_value_may_have_it(tmp_path: Path) -> None:

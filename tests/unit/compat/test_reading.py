@@ -386,6 +386,8 @@ def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path, monkey
     assert "left out: -e ., https://x.org/a.whl" in " ".join(draft.remarks)
     listed.write_text("numpy\nnot-there-xyz; python_version < '3'\nnor-there-xyz; sys_platform == 'win32'\n")
     assert read_openevolve(theirs).trial().requirements == ()
+    listed.write_text("numpy; sys_platform ~= 'win32'\n")  # whose meaning pip refuses
+    assert read_openevolve(theirs).trial().requirements == ()
     listed.write_text("numpy\n")
     draft = read_openevolve(theirs)
     assert draft.trial().requirements == ()

@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from speciate.egress import transport
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, check_url
 from tests.support.openai_endpoint import serve
@@ -159,10 +160,19 @@ def tls_port(certificate: Path) -> Iterator[int]:
     thread.join()
 
 
+def test_certificates_of_the_environment_are_trusted(
+    certificate: Path, tls_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setattr(transport, "tls_context", transport.tls_context.__wrapped__)
+    with httpx.Client(transport=GuardedTransport(HERE, resolve=Names(["127.0.0.1"]))) as client:
+        assert client.get(f"https://policy.test:{tls_port}/").status_code == 204
+
+
 def test_the_certificate_has_to_be_for_the_name(certificate: Path, tls_port: int) -> None:
     context = ssl.create_default_context(cafile=str(certificate))
-    transport = GuardedTransport(HERE, resolve=Names(["127.0.0.1"]), verify=context)
-    with httpx.Client(transport=transport) as client:
+    guarded = GuardedTransport(HERE, resolve=Names(["127.0.0.1"]), verify=context)
+    with httpx.Client(transport=guarded) as client:
         assert client.get(f"https://policy.test:{tls_port}/").status_code == 204
         with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
             client.get(f"https://another.test:{tls_port}/")

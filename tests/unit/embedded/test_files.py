@@ -167,3 +167,9 @@ def test_a_folder_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     for start in (SharedPostgres(tmp_path).start, lambda: DataDirectoryLock(tmp_path).acquire(timeout_s=0)):
         with pytest.raises(EmbeddedServerError, match="local disk"):
             start()
+
+
+def test_root_that_cannot_give_files_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "chown", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
+    with pytest.raises(EmbeddedServerError, match="ordinary user"):
+        placement.make_private_dir(tmp_path / "postgres", STRANGER)

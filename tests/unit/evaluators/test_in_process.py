@@ -50,6 +50,13 @@ def test_metrics_that_are_texts_are_notes_of_their_own(sandbox, problem):
     assert notes == {"error": "no data", "other metrics": "speed = 3"}
 
 
+def test_a_long_list_among_the_metrics_is_cut(sandbox, problem):
+    script = "def evaluate(path):\n    return {'score': 0.0, 'speed': 3, 'steps': [0.5] * 10_000}\n"
+    notes = evaluate(sandbox, problem(evaluator=script), GOOD).artifacts
+    assert notes["other metrics"].startswith("speed = 3\nsteps = [0.5")
+    assert len(notes["other metrics"]) < 5000
+
+
 @pytest.mark.parametrize("text", ["'x' * 2_000_000", r"'\U0001f600' * 200_000"])
 def test_a_long_artifact_is_cut_and_an_output_left_out(sandbox, problem, text):
     script = (

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
+from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, Price, Sampling
 from speciate.policies import build_client
+from speciate.policies.http_endpoint import HttpEndpoint
 from speciate.policies.inline import _source, inline_policy, register
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.providers import PROVIDERS, environment_key
@@ -39,22 +40,26 @@ def endpoint() -> Iterator[Endpoint]:
 class Registry:
     """A registry in memory that keeps versions by name, and the keys it was sent."""
 
-    versions: dict[str, PolicyVersion] = field(default_factory=dict)
+    versions: dict[str, list[PolicyVersion]] = field(default_factory=dict)
     keys: dict[str, str | None] = field(default_factory=dict)
 
     def add(self, definition: Policy, *, api_key: str | None = None) -> PolicyVersion:
         self.keys[definition.slug] = api_key
         stored = definition if api_key is None else definition.model_copy(update={"api_key_id": str(uuid4())})
-        version = PolicyVersion(
-            id=uuid4(), version=1, digest=stored.digest, created_at=datetime.now(UTC), definition=stored
+        versions = self.versions.setdefault(definition.slug, [])
+        for version in versions:  # an equal one is the same version
+            if version.definition.model_copy(update={"api_key_id": None}) == definition:
+                return version
+        number = len(versions) + 1
+        versions.append(
+            PolicyVersion(
+                id=uuid4(), version=number, digest=stored.digest, created_at=datetime.now(UTC), definition=stored
+            )
         )
-        self.versions[definition.slug] = version
-        return version
+        return versions[-1]
 
-    def get(self, name: str) -> PolicyVersion:
-        if name not in self.versions:
-            raise NotFoundError(f"there is no policy {name!r}.")
-        return self.versions[name]
+    def list(self, slug: str) -> list[PolicyVersion]:
+        return self.versions.get(slug, [])[::-1]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -114,10 +119,12 @@ def test_the_only_model_of_a_server_needs_no_name(endpoint: Endpoint, monkeypatc
 
 def test_an_unreachable_preset_names_the_command_that_starts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROVIDERS, "ollama", replace(PROVIDERS["ollama"], base_url="http://127.0.0.1:9/v1"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     policy = inline_policy("ollama/m")
     with OpenAICompatible(policy) as client, pytest.raises(PolicyUnavailableError) as caught:
         client.ping()
     assert "`ollama serve` starts it" in str(caught.value.remedy)
+    assert "do not use the proxies" in str(caught.value.remedy)
 
 
 def test_an_unknown_model_lists_the_nearest_first(endpoint: Endpoint) -> None:
@@ -134,7 +141,7 @@ def test_several_models_are_registered_with_their_weights(monkeypatch: pytest.Mo
     weights = register(registry, ["openai/gpt-5.4=2", "ollama/qwen3:8b", "http://127.0.0.1:9/v1?v=3#m=0.5"])
     assert weights == {"openai-gpt-5-4@1": 2.0, "ollama-qwen3-8b@1": 1.0, "127-0-0-1-9-v1-v-3-m@1": 0.5}
     assert registry.keys == {"openai-gpt-5-4": KEY, "ollama-qwen3-8b": None, "127-0-0-1-9-v1-v-3-m": None}
-    assert KEY not in json.dumps([each.definition.model_dump(mode="json") for each in registry.versions.values()])
+    assert KEY not in json.dumps([each.definition.model_dump(mode="json") for (each,) in registry.versions.values()])
     for wrong in (["ollama/a", "ollama/a=2"], ["ollama/a=zero"], ["ollama/a=0"]):
         with pytest.raises(InvalidInputError, match="--model"):
             register(registry, wrong)
@@ -147,6 +154,7 @@ def test_a_key_that_was_stored_earlier_is_used(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", KEY)
         register(registry, ["openai/gpt-5.4"])
+        register(registry, ["openai/gpt-5.4"], max_tokens=200)
     assert register(registry, ["openai/gpt-5.4"]) == {"openai-gpt-5-4@1": 1.0}
     with pytest.raises(InvalidInputError, match="OPENAI_API_KEY is not set"):
         register(registry, ["openai/gpt-5.4"], max_tokens=300)
@@ -156,6 +164,15 @@ def test_the_key_of_a_server_at_an_address_is_sent_whatever_its_port(monkeypatch
     monkeypatch.setenv("POLICY_KEY", KEY)
     source = _source("http://localhost:8080/v1#m")
     assert environment_key(source.preset, source.name) == KEY
+
+
+def test_a_server_in_the_local_network_is_asked_for_its_only_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(self: HttpEndpoint, *_: object) -> bytes:
+        assert self._context.network.addresses("192.168.1.5", 80, lambda *_: ["192.168.1.5"])
+        return b'{"object": "list", "data": [{"id": "m"}]}'
+
+    monkeypatch.setattr(HttpEndpoint, "check", check)
+    assert inline_policy("http://192.168.1.5:8000/v1").model == "m"
 
 
 def test_the_users_table_prices_a_model_at_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -250,6 +250,12 @@ PROMPT = (
     ),
     "Trying to keep the first 9000 tokens when context the overflows. However, the context length is only 4096 tokens",
 )
+CREDIT = (
+    "Your credit balance is too low to access the API.",
+    "Spend limit reached. Raise it at https://console.groq.com/settings/billing/limits",
+    "Your account is not active, please visit https://platform.openai.com/account/billing",
+    "No credits left. Purchase more: https://console.x.ai/team/default/billing",
+)
 FILTER = (
     "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
     "Content Exists Risk",
@@ -301,7 +307,7 @@ OMIT = (
         (OMIT, '{"reasoning_effort": null}', False),
         (("unknown field add_generation_prompt",), "--prompt-style compact", False),
         (("API key not valid. Please pass a valid API key.",), "key", False),
-        (("Your credit balance is too low to access the API.",), "Add credit", False),
+        (CREDIT, "Add credit", False),
         (("chat template is not set: you must provide a chat template",), "--prompt-format completion", False),
         (("Model Not Exist", "gpt is not a valid model ID"), "the policy's model", False),
     ],

@@ -69,6 +69,7 @@ def test_measured_values_and_addresses_do_not_differ_in_a_replay(problem: Callab
         failures = [
             Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {used} s of processor time"),
             Failure(FailureKind.OUT_OF_MEMORY, "killed", f"killed at {used} MiB"),
+            Failure(FailureKind.OUT_OF_MEMORY, "evaluator_killed", f"killed at {used} MiB"),
             Failure(FailureKind.CRASHED, "raised", f"TypeError: <object at 0x7f00{used}0000>"),
         ]
         return frequent_causes(problem(), failures)
