@@ -198,6 +198,7 @@ def test_rollouts_have_prompts(lab: Lab) -> None:
 def test_child_has_a_diff_and_ancestors(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start(40)}"
     lab.work()
+    children = [c for c in lab.api.get(f"{run}/candidates").json()["items"] if c["parents"]]
     child = children[0]
     parent = lab.api.get(f"{run}/candidates/{child['parents'][0]}").json()
     diff = lab.api.get(f"/v1/candidates/{child['id']}/diff").json()
