@@ -20,7 +20,7 @@ def kernel_features() -> str:
     abi = landlock.abi()
     return ", ".join(
         [
-            f"Linux {system.release} on {system.machine}{support}",
+            f"{system.sysname} {system.release} on {system.machine}{support}",
             f"Landlock {abi}" if abi else "no Landlock",
             "user namespaces" if _user_namespaces() else "no user namespaces",
             _bubblewrap(),

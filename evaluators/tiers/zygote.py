@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -101,7 +102,9 @@ class Zygote:
         while_ = f" while it imports {', '.join(self._preload)}" if self._preload and not refused else ""
         raise EvaluatorUnavailableError(
             f"The zygote of tier {tier} does not start{while_}: {message or problem or 'it ended without output'}",
-            remedy=_NAMESPACES if refused else "Run `speciate doctor` to see which tiers work on this machine.",
+            remedy=_NAMESPACES
+            if refused and re.search("ermi|namespace", message)
+            else "Run `speciate doctor` to see which tiers work on this machine.",
         )
 
     def _kill(self) -> None:

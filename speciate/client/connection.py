@@ -8,7 +8,7 @@ import httpx
 from speciate import __version__
 from speciate.client.calls import ApiCall
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
-from speciate.egress.transport import tls_context
+from speciate.egress.transport import refused_certificate, tls_context
 from speciate.service_address import service_url
 from speciate.settings import default_data_dir, is_loopback, load_settings
 
@@ -89,8 +89,8 @@ class Connection:
         match error:
             case httpx.UnsupportedProtocol():
                 return _invalid_url(self.url)
-            case httpx.ConnectError() if "CERTIFICATE" in str(error):
-                reason, remedy = str(error), "Name the file of its certificate authority in SSL_CERT_FILE."
+            case httpx.ConnectError() if (refusal := refused_certificate(error)) is not None:
+                reason, remedy = "no trusted connection", refusal
             case httpx.ConnectError() | httpx.ConnectTimeout():
                 reason, remedy = str(error) or "no response", START_REMEDY
             case httpx.TimeoutException():

@@ -7,6 +7,7 @@ from typing import Final
 
 import httpx
 
+from speciate.domain.errors import ConfigurationError
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
 
@@ -52,7 +53,7 @@ def send(
             return DeliveryResponse(False, response.status_code, error)
     except httpx.TimeoutException:
         return DeliveryResponse(False, error=f"no answer within {timeout_s:g} s")
-    except ForbiddenAddressError as error:
+    except (ForbiddenAddressError, ConfigurationError) as error:
         return DeliveryResponse(False, error=str(error))
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
         return DeliveryResponse(False, error=f"the connection failed ({type(error).__name__})")

@@ -10,6 +10,7 @@ indefinitely.
 """
 
 import math
+import os
 import ssl
 import threading
 import time
@@ -32,11 +33,23 @@ _own: Final = threading.local()
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the context of all connections, with the certificates of the environment. Reading them takes 20 ms."""
+    """Return the context of all connections, with the authorities of the environment. Reading them takes 20 ms."""
+    file, folder = (os.environ.get(f"SSL_CERT_{each}") or None for each in ("FILE", "DIR"))
+    context = httpx.create_ssl_context(trust_env=False)
     try:
-        return httpx.create_ssl_context()
+        if file or folder:
+            context.load_verify_locations(file, folder)
     except OSError as error:
         raise ConfigurationError(f"a file in SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}.") from None
+    return context
+
+
+def refused_certificate(error: httpx.TransportError) -> str | None:
+    """Return why a server's certificate was refused, and the remedy; None for another error."""
+    _, refused, text = str(error).partition("CERTIFICATE_VERIFY_FAILED")
+    reason = text.partition("failed: ")[2].partition(" (_ssl")[0]
+    own = "an authority of your own is named by its file in SSL_CERT_FILE"
+    return f"Its certificate is refused ({reason}); {own}." if refused else None
 
 
 class GuardedTransport(httpx.BaseTransport):

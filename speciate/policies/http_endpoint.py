@@ -13,10 +13,10 @@ from urllib.request import getproxies
 
 import httpx
 
-from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.errors import ConfigurationError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.egress.network import ForbiddenAddressError
-from speciate.egress.transport import GuardedTransport, within
+from speciate.egress.transport import GuardedTransport, refused_certificate, within
 from speciate.policies.kind import ClientContext
 from speciate.policies.numbers import read_number
 from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
@@ -148,7 +148,7 @@ class HttpEndpoint:
         except httpx.TransportError as error:
             computed = answers or time.monotonic() - began > _COMPUTING_S
             raise _lost(error, BROKEN, sent=computed and not isinstance(error, httpx.WriteError)) from None
-        except ForbiddenAddressError as error:
+        except (ForbiddenAddressError, ConfigurationError) as error:
             raise self.unavailable(str(error).rstrip(".")) from None
         except (httpx.InvalidURL, httpx.DecodingError) as error:
             remedy = "Correct base_url." if isinstance(error, httpx.InvalidURL) else OTHER_SERVICE
@@ -244,7 +244,8 @@ class HttpEndpoint:
             remedy = _BUSY if status == HTTPStatus.TOO_MANY_REQUESTS else _FAILING
             return TransientError(message, retry_after_s=wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
         if status not in _BAD_REQUEST or (status == HTTPStatus.FORBIDDEN and not (named and named.of_prompt)):
-            return self.unavailable(message, remedy=self._remedy(status))
+            credit = named is not None and named.remedy == CREDIT_REMEDY
+            return self.unavailable(message, remedy=CREDIT_REMEDY if credit else self._remedy(status))
         if named is None or named.of_prompt:  # unknown words may be about the prompt
             return PromptRefusedError(message, named.remedy if named else _CORRECT)
         return self.unavailable(message, remedy=named.remedy)
@@ -252,7 +253,7 @@ class HttpEndpoint:
     def _unreachable(self) -> str:
         provider = provider_at(self._url)
         started = f"; `{provider.start}` starts it" if provider is not None and provider.start else ""
-        proxied = " Policies do not use the proxies of the environment." if getproxies() else ""
+        proxied = " Policies do not use the proxies of the environment." if getproxies().keys() - {"no"} else ""
         return f"{_UNREACHABLE}{started}.{proxied}"
 
     def _remedy(self, status: int) -> str:
@@ -288,8 +289,8 @@ def _retry_after_s(header: str | None) -> float | None:
 
 
 def _lost(error: httpx.TransportError, remedy: str, *, sent: bool = False) -> TransientError:
-    if "CERTIFICATE" in str(error):
-        remedy = "Its certificate is not trusted: name the file of its certificate authority in SSL_CERT_FILE."
+    if (reason := refused_certificate(error)) is not None:
+        remedy = reason
     return TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True, sent=sent, remedy=remedy)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.policy import BUILT_IN, Policy
 from speciate.domain.problem import Problem
+from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ids import uuid7
 from speciate.schema.base import Page
@@ -225,7 +226,7 @@ class Catalog(ScopedStore):
         if not version:
             return named(table, name, self.project)
         number = int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else -1
-        return sa.and_(named(table, slug, self.project), table.c.version == number)
+        return sa.and_(table.c.slug == storable(slug), table.c.project_id == self._home, table.c.version == number)
 
     def _change(
         self, table: sa.Table, name: str | UUID, what: str, change: VisibilityChange, *columns: Any

@@ -28,7 +28,8 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
     by_id = by_id if project is None else sa.and_(by_id, mine)
     if isinstance(name, UUID):
         return by_id
-    taken = sa.exists().where(table.alias("others").c.id == UUID(name))
+    others = table.alias("others").c
+    taken = sa.exists().where(others.id == UUID(name), *([] if project is None else [others.project_id == project]))
     return sa.or_(by_id, sa.and_(by_slug, ~taken))  # a slug may look like an id
 
 

@@ -87,7 +87,8 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             if connection.execute(statement).one_or_none() is not None:
                 self._fill(connection, new_id, declared)
                 return new_id, True
-            row = connection.execute(sa.select(self._table).where(named(self._table, declared.slug, self._home))).one()
+            same_name = sa.and_(self._table.c.project_id == self._home, self._table.c.slug == declared.slug)
+            row = connection.execute(sa.select(self._table).where(same_name)).one()
             if row.digest != declared.digest:
                 raise ConflictError(
                     f"there is already a {self.kind} {declared.slug!r} with another declaration.",

@@ -37,6 +37,7 @@ def test_a_name_that_is_written_like_an_id_is_found(api: Api) -> None:
         other = scripted(slug=first["id"], training_method=method).model_dump(mode="json")
         assert api.post("/v1/policies", {"definition": other}).status_code == 201
     assert api.get(f"/v1/policies/{first['id']}").json()["id"] == first["id"]
+    assert api.get(f"/v1/policies/{first['id']}@2").json()["version"] == 2
 
 
 def test_policy_registration_is_versioned(api: Api) -> None:

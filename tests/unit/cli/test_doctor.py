@@ -151,11 +151,16 @@ def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService)
     assert all(each["remedy"] for each in found.values() if each["status"] != "good")
 
 
-def test_a_bubblewrap_that_may_not_work_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "advised"), [("setting up uid map: Permission denied", True), ("Can't find source path /data/env", False)]
+)
+def test_a_bubblewrap_that_does_not_work_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, *, advised: bool
+) -> None:
     program = tmp_path / "bwrap"
-    program.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    program.write_text(f'#!/bin/sh\necho "bwrap: {said}" >&2\nexit 1\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     probe = probe_tier.__wrapped__("A")
-    assert "user namespaces" in probe.remedy
+    assert ("user namespaces" in probe.remedy) == advised
     assert "imports" not in probe.breaches[0]

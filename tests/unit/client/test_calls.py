@@ -18,6 +18,7 @@ from speciate.client import Client, connection
 from speciate.domain import errors
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import RunState
+from speciate.egress import transport
 from speciate.schema.evaluations import LeasedEvaluation
 from tests.unit.client.conftest import Ask
 from tests.unit.client.fake_service import (
@@ -219,6 +220,7 @@ def test_a_hint_whose_answer_is_lost_is_not_given_twice(ask: Ask, service: FakeS
 
 
 def test_the_named_authority_counts_for_this_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport.tls_context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
     with pytest.raises(errors.ConfigurationError, match="SSL_CERT_FILE"):
         connection.Connection("https://localhost", None, None, None).options()

@@ -15,6 +15,7 @@ import pytest
 
 from speciate.client import verify_webhook
 from speciate.domain.webhook import GIVE_UP_AFTER_S, MAX_RETRY_DELAY_S, Webhook, WebhookEvent, retry_delay_s
+from speciate.egress import transport
 from speciate.egress.delivery import DeliveryResponse, send, signature
 from speciate.egress.network import AllowedNetworks
 
@@ -154,3 +155,11 @@ def test_an_invalid_webhook_is_refused(changes: dict[str, Any]) -> None:
         Webhook.model_validate({"url": "https://x.example/"} | changes)
     twice = Webhook.model_validate({"url": "https://x.example/", "events": ["alarm", "alarm"]})
     assert twice.events == (WebhookEvent.ALARM,)
+
+
+def test_certificates_that_cannot_be_read_are_an_error_of_the_delivery(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport.tls_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    assert "SSL_CERT_FILE" in str(sent(receiver.url).error)
