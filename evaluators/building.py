@@ -95,9 +95,7 @@ def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
 
 
 def _named(failure: Failure) -> Failure:
-    if failure.lost:
-        return failure
-    return Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
+    return failure if failure.lost else Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
 
 
 def _file(name: str, entry: object) -> tuple[str, bool] | None:

@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     """Yield the comparison of each task, with the methods that have outcomes."""
     for task, plan in METHODS.items():
-        gated = [arm for arm in GATED if any(evidence.has(plan, arm, seed) for seed in METHOD_SEEDS[task])]
+        begun = [arm for arm in GATED if any(evidence.has(plan, arm, seed) for seed in METHOD_SEEDS[task])]
+        gated = [arm for arm in begun if all(evidence.has(plan, arm, seed) for seed in METHOD_SEEDS[task])] or begun
         if not gated:
             continue
         names = {"base", *(arm.name for arm in gated), *(arm.name.removesuffix("_unsolved") for arm in gated)}

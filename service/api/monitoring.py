@@ -41,8 +41,7 @@ async def readyz(request: Request, app_state: AppStateDep) -> ReadinessResponse:
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[NeedsOperator])
 async def metrics(app_state: AppStateDep) -> Response:
     """Return the metrics in the Prometheus text format. `docs/howto/monitor.md` describes them."""
-    text = await to_thread.run_sync(app_state.metrics.text, limiter=_scrapes)
-    return Response(text, media_type=CONTENT_TYPE_LATEST)
+    return Response(await to_thread.run_sync(app_state.metrics.text, limiter=_scrapes), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/signing-key")

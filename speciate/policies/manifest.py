@@ -35,6 +35,10 @@ class Manifest(Value):
     answers_per_rollout: int = Field(default=1, ge=1)
     """Answers in one completion, m. It can write single answers, too."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
+    prompt_format: PromptFormat | None = None
+    """Prompt format of the policy that a run taught; None for that of the codec."""
+    sampling: Sampling | None = None
+    """Its sampling."""
     seed: int
     """Seed of all randomness."""
     steps: int = Field(ge=0)
@@ -117,11 +121,11 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
         checkpoint_digest=weights_digest(folder),
         training=_training(manifest) if manifest.metrics else None,
         probe=manifest.probe,
-        prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
+        prompt_format=manifest.prompt_format or (PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT),
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,
         prompt_style=manifest.prompt_style,
-        sampling=Sampling(temperature=1.0, max_tokens=longest, logprobs=True),
+        sampling=manifest.sampling or Sampling(temperature=1.0, max_tokens=longest, logprobs=True),
     )
 
 

@@ -9,7 +9,6 @@ from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.known_languages import KNOWN, known_language
 from speciate.domain.values import slug_of
 
-_TEMPLATES: Final = Path(__file__).with_name("templates")
 _SLUG: Final = re.compile(r'(?m)^slug = "([^"]+)" *')
 _DEFINE: Final = re.compile(r"Define `solve\((\w*)\)`: ")
 SCHEMA: Final = Path(__file__).with_name("problem.schema.json")
@@ -50,7 +49,7 @@ def write_template(
 
 
 def _files(kind: TemplateKind, language: str | None) -> dict[str, str]:
-    folder = _TEMPLATES / kind
+    folder = Path(__file__).with_name("templates") / kind
     if language is None or (language.lower() == "python" and kind is not TemplateKind.DATA):
         return _texts(folder, next(folder.glob("seed.*")).name)
     if kind is TemplateKind.DATA:

@@ -180,8 +180,7 @@ def with_programs(text: str) -> str:
         return text
     head, calls = text[: call.start()], text[call.end() :]
     programs = [max(group, key=lambda value: (value.count("\n"), len(value))) for group in _arguments(calls) if group]
-    blocks = [value if "```" in value else f"```python\n{value.strip()}\n```" for value in programs]
-    return "\n".join([head, *blocks])
+    return "\n".join([head, *(value if "```" in value else f"```python\n{value.strip()}\n```" for value in programs)])
 
 
 def _arguments(calls: str) -> Iterator[list[str]]:

@@ -16,7 +16,6 @@ from speciate.prompts.rejection import Reason, rejected
 
 _FILE: Final = heading("")[:12]
 _TRIES: Final = 10
-_PASSIVE: Final = (ast.Expr, ast.Pass)
 _SHOWN_CHARACTERS: Final = 120
 _KEPT_TREES: Final = 4
 _KEPT_CHARACTERS: Final = 32 << 10  # a tree takes a few hundred times the memory of its text
@@ -90,7 +89,7 @@ def statements(text: str) -> list[ast.stmt]:
 
 def is_program(text: str) -> bool:
     """Return True if a text is Python with effect; a one-word sentence would also parse."""
-    return any(not isinstance(node, _PASSIVE) for node in statements(text))
+    return any(not isinstance(node, ast.Expr | ast.Pass) for node in statements(text))
 
 
 def is_text(node: ast.stmt) -> bool:

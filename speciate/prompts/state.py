@@ -141,8 +141,7 @@ def _advantage(problem: Problem, member: Individual, best: Individual) -> str:
     """Return what a program has before the best one, in words."""
     more, secret = member.targets & ~best.targets, secret_objectives(problem)
     met = [f"it meets {name}" for name in _named(problem, more)]
-    gains = problem.space.gains(member.vector, best.vector)
-    better = [f"its {name} is better" for name in gains if name not in secret]
+    better = [f"its {name} is better" for name in problem.space.gains(member.vector, best.vector) if name not in secret]
     return [*met, *better, "for variety"][0]
 
 

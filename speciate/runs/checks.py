@@ -100,6 +100,14 @@ def _check_tokens(policies: RunPolicies, field: str) -> None:
             )
 
 
+def _check_used(learning: Learning) -> None:
+    users = {"kappa": ("max_at_k", "vector_max_at_k", "pkpo"), "draws": ("vpo", "vector_max_at_k")}
+    for name, estimators in users.items():
+        default = Learning.model_fields[name].default
+        if learning.estimator not in estimators and getattr(learning, name) != default:
+            raise InvalidInputError(f"learning: estimator {learning.estimator.value} does not use {name}: omit it.")
+
+
 def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) -> None:
     if policies.mutator is not None or policies.ensembles:
         raise InvalidInputError(
@@ -136,6 +144,7 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         raise InvalidInputError(
             f"learning: {few} evaluations, of a run or of a slice, fill no group of {least} answers, which it compares."
         )
+    _check_used(learning)
     size = min(spec.samples_per_prompt, spec.batch) // answers
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")

@@ -32,7 +32,6 @@ from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, Pop
 
 _NEAR: Final = "near"
 _BUT: Final = "but"
-_BALANCE: Final = "balance"
 _MAX_CORNERS: Final = 6
 """Objectives up to which a target keeps the best candidate under each of them alone."""
 _MAX_PARTS: Final = 6
@@ -137,7 +136,7 @@ def _scores(problem: Problem, points: FloatArray) -> dict[str, FloatArray]:
     scores = dict(zip(names, weigh(points, weights).T, strict=True))
     if points.shape[1] > 1:
         gaps = 1.0 - points
-        scores[_BALANCE] = -gaps.max(axis=1) - _LEAN * gaps.sum(axis=1)
+        scores["balance"] = -gaps.max(axis=1) - _LEAN * gaps.sum(axis=1)
     return scores
 
 

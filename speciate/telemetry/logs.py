@@ -48,8 +48,7 @@ class TextFormatter(logging.Formatter):
         return self.masked(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - name of the base class
-        ids = "".join(f" {name}={value}" for name, value in (_ids.get() or {}).items())
-        return super().formatMessage(record) + ids
+        return super().formatMessage(record) + "".join(f" {name}={value}" for name, value in (_ids.get() or {}).items())
 
     def masked(self, line: str) -> str:
         for secret in self._secrets:

@@ -91,8 +91,7 @@ class Generator:
 
     def agrees(self, model: Any, prompts: Sequence[Sequence[int]]) -> bool:
         """Return True if greedy tokens are also the likeliest of the model itself, up to rounding."""
-        asked = [(prompt, _CHECKED, None) for prompt in prompts]
-        rollouts = self.write(model, asked, ends=(), temperature=0.0, seed=0)
+        rollouts = self.write(model, [(prompt, _CHECKED, None) for prompt in prompts], ends=(), temperature=0.0, seed=0)
         gaps = []
         for prompt, rollout in zip(prompts, rollouts, strict=True):
             whole = torch.tensor([[*prompt, *rollout.ids]], device=self._device)

@@ -133,6 +133,8 @@ def _manifest(task: LearningTask, weights: Weights) -> Manifest:
             "max_tokens": -(-task.base.sampling.max_tokens // task.base.answers_per_rollout),
             "answers_per_rollout": task.base.answers_per_rollout,
             "prompt_style": task.base.prompt_style,
+            "prompt_format": task.base.prompt_format,
+            "sampling": task.base.sampling,
             "seed": task.seed,
             "steps": task.step + 1,
             "config": task.learning.model_dump(mode="json"),

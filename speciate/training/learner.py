@@ -211,6 +211,8 @@ def _prompt_ids(task: LearningTask, tokenizer: Any, prompt: Prompt) -> list[int]
     if "prompt" in sent:
         ids = tokenizer(sent["prompt"])["input_ids"]
     else:
+        if tokenizer.chat_template is None:
+            raise LearningError("the weights have no chat template: add the server's as chat_template.jinja.")
         messages = sent["messages"]
         opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
         text = chat_text(tokenizer, messages, opening, **sent.get("chat_template_kwargs", {}))

@@ -126,8 +126,7 @@ def chat_text(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], opening: str = "", **options: Any
 ) -> str:
     """Return a chat prompt as the model reads it, ready for the reply or for its continuation after ``opening``."""
-    given = {"add_generation_prompt": True, **options, "tokenize": False}
-    text: str = tokenizer.apply_chat_template(messages, **given)
+    text: str = tokenizer.apply_chat_template(messages, **{"add_generation_prompt": True, **options, "tokenize": False})
     return text + opening
 
 

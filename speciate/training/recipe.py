@@ -100,6 +100,9 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     if task.codec is not None:
         english = ("max_prompt_tokens", "max_tokens", "prompt_style", "warm_up")
         idle[f"task {task.name}"] = [name for name in english if getattr(config, name) != getattr(TrainConfig, name)]
+    if config.mutation_share == 0:
+        changes = ("mutation_kl", "remembered")
+        idle["mutation_share = 0"] = [name for name in changes if getattr(config, name) != getattr(TrainConfig, name)]
     for owner, names in idle.items():
         if names:
             raise InvalidInputError(f"{owner} does not use {' and '.join(names)}: leave it out.")
@@ -247,8 +250,9 @@ def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool
     written, complete = identity_file(folder), (folder / MANIFEST).is_file()
     if complete or written.is_file():
         recorded = read_manifest(folder).model_dump() if complete else read_identity(written)
-        # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
-        recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
+        # No part of the identity: a run resumes with a smaller pass, or with longer prompts than it refused.
+        for name in ("micro_batch", "max_prompt_tokens"):
+            recorded["config"][name] = identity["config"][name]
         # ``check_run`` does not know the digests of base and problems yet.
         known = identity.keys() & recorded.keys()
         other = [words for name, words in _NAMES.items() if name in known and recorded[name] != identity[name]]

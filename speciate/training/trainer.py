@@ -153,6 +153,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                 f" {self.config.max_prompt_tokens}.",
                 remedy="Raise it with --set if model and memory allow it, or remove the problem.",
             )
+        longest = getattr(self.model.config, "max_position_embeddings", None) or size + self.config.max_tokens
+        if size + self.config.max_tokens > longest:
+            place = f"the prompt of problem {problem.slug!r} has {size} tokens"
+            raise InvalidInputError(f"{place}: with max_tokens = {self.config.max_tokens} the model reads {longest}.")
         return {"prompt": text.removeprefix(self._begin), "policy": policy, "opening": opening}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -184,9 +188,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def probe_prompts(self) -> list[str]:
         """Return a few prompts, always the same ones, without using the training's random numbers."""
         rng, self.rng = self.rng, np.random.default_rng(0)
-        rows = [self.row(index) for index in range(min(_PROBES, len(self.problems)))]
+        rows = [self.row(index) for index in range(len(self.problems))]  # all, to refuse one that is too long
         self.rng = rng
-        return [str(row["prompt"]) for row in rows]
+        return [str(row["prompt"]) for row in rows[:_PROBES]]
 
     def row(self, index: int, parent: Individual | None = None) -> dict[str, Any]:
         """Return problem, parent, policy, prompt and its opening: one row of a batch."""

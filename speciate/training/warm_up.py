@@ -19,10 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
-from speciate.policies.manifest import weights_digest, write_manifest
+from speciate.policies.manifest import read_manifest, weights_digest, write_manifest
 from speciate.prompts.compact import CLOSING, between_answers
 from speciate.prompts.parse import Answer
 from speciate.prompts.rejection import Reason
@@ -73,6 +73,9 @@ def warm_up(
     same = {name: value for name, value in asdict(chosen).items() if name not in ("steps", "gate")}
     identity = {"task": task.name, "config": as_json(config) | {"warm_up": same}, "base_digest": weights_digest(base)}
     if is_complete(identity, folder, resume=resume):
+        if float(str(read_manifest(folder).warm_up["readable"])) < chosen.gate:
+            remedy = "Remove it, or choose another --out."
+            raise ConflictError(f"{folder} holds a warm-up that misses a gate of {chosen.gate:.0%}.", remedy=remedy)
         return
     if PartialState().num_processes > 1:
         raise InvalidInputError("--warm-up: expected one process.", remedy=f"Warm up first, then pass --base {folder}.")

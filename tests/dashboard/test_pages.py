@@ -497,3 +497,24 @@ def test_clients_without_html_get_json_errors(site: Site) -> None:
         policy = page.headers["content-security-policy"]
         assert "script-src 'self';" in policy
         assert "unsafe-eval" not in policy
+
+
+def test_filters_match_the_list_after_going_back(visitor: Visitor) -> None:
+    visitor.go("/problems")
+    with visitor.page.expect_navigation():
+        visitor.page.get_by_label("Show").select_option("archived")
+    visitor.page.go_back()
+    expect(visitor.page.get_by_label("Show")).to_have_value("")
+
+
+def test_a_long_lineage_says_which_changes_it_counts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.dashboard.routes.lineage._MAX_STEPS", 1)
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        assert "; 0 of those below improved an objective." in http.get(f"/runs/{site.done}/lineage").text
+
+
+def test_nothing_moves_if_less_motion_is_asked_for(visitor: Visitor) -> None:
+    visitor.go("/runs")
+    mark = '<span class="state running">running</span>'
+    visitor.page.locator("main").evaluate("(main, mark) => main.insertAdjacentHTML('beforeend', mark)", mark)
+    assert visitor.page.evaluate("document.getAnimations().length") == 0

@@ -64,12 +64,13 @@ def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
     """
     data: list[dict[str, Any]] = []
     rows: list[tuple[str | int | float, ...]] = []
-    left_out = 0
+    left_out, apart = 0, list[str]()
     for rank, (name, runs) in enumerate(groups):
         curves = [curve for population in runs if (curve := measure.curve(population)) is not None]
         left_out += len(runs) - len(curves)
         at, values = _common_span(curves)
         if not len(at):
+            apart += [name] * bool(curves)
             continue
         low, mean, high = values.min(axis=0), values.mean(axis=0), values.max(axis=0)
         rows += [(name, len(curves), int(x), *map(float, ys)) for x, *ys in zip(at, mean, low, high, strict=True)]
@@ -83,6 +84,8 @@ def compare_curves_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
         note += " A line is the mean over the runs of a group, its band reaches from the lowest to the highest."
     if left_out:
         note += f" Left out: {left_out} run{'s' * (left_out > 1)} without a feasible candidate."
+    if apart:
+        note += f" Not drawn, since their runs have no evaluations in common: {', '.join(apart)}."
     table = Table(("runs", "number of runs", "at evaluations", f"mean {measure.value}", "lowest", "highest"), rows)
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(measure.axis), "showlegend": True}
     return Chart("curves", measure.title, note, data, layout, table, height=22, caption=measure.caption)

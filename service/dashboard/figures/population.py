@@ -263,8 +263,7 @@ def parallel_chart(population: Population) -> Chart:
         "Each line is a candidate of the front. Crossing lines are trade-offs; the better end of each axis is on top."
         + (f" {hidden:,} candidates of the front are not drawn; the download has all." if hidden else "")
     )
-    table = front_table(population)
-    return Chart("parallel", "Trade-offs", note, data, layout, table, height=14, link=population.link)
+    return Chart("parallel", "Trade-offs", note, data, layout, front_table(population), height=14, link=population.link)
 
 
 def _lines(
@@ -297,18 +296,20 @@ def _lines(
 
 
 def front_table(population: Population) -> Table:
-    columns = population.columns
+    columns, space = population.columns, population.problem.space
+    first = sorted(range(len(space.names)), key=lambda i: space.objectives[i] not in space.selected)
+    shown = sorted(first[:MAX_AXES])
     rows = [
         (
             int(columns.number[row]),
             int(columns.evaluations[row]),
             int(columns.island[row]),
-            *columns.rewards[row][:MAX_AXES].tolist(),
+            *columns.rewards[row][shown].tolist(),
         )
         for row in population.ranked_front
     ]
     links = tuple(population.link.format(row[0]) for row in rows)
-    names = population.problem.space.names[:MAX_AXES]
+    names = [space.names[i] for i in shown]
     return Table(("candidate on the front", "at evaluations", "island", *names), rows, links)
 
 

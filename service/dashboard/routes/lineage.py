@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from service.dashboard.best_result import MAX_CHARACTERS
 from service.dashboard.figures.population import Population
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import page
@@ -67,10 +68,11 @@ def _steps(view: RunView, path: list[int]) -> list[dict[str, Any]]:
             value, parent = float(rewards[row]), float(rewards[path[i - 1]]) if i else math.nan
             verdict = "" if math.isnan(parent) or math.isnan(value) else objective.verdict(value, parent)
             values.append((objective, value, value - parent if verdict in {"better", "worse"} else None, verdict))
-        lines: list[str] = []
+        text, lines = "", list[str]()
         if i:
             old, new = (programs.get(number, "") for number in numbers[i - 1 : i + 1])
-            lines = unified_diff(old, new, before="parent", after="child").text.split("\n")[_HEADERS:]
+            text = unified_diff(old, new, before="parent", after="child").text
+            lines = text[:MAX_CHARACTERS].split("\n")[_HEADERS:]
         steps.append(
             {
                 "number": numbers[i],
@@ -78,7 +80,7 @@ def _steps(view: RunView, path: list[int]) -> list[dict[str, Any]]:
                 "failure": columns.failure[row],
                 "values": values,
                 "diff": lines[:_MAX_LINES],
-                "cut": len(lines) > _MAX_LINES,
+                "cut": len(lines) > _MAX_LINES or len(text) > MAX_CHARACTERS,
                 "gain": any(verdict == "better" for *_, verdict in values),
             }
         )

@@ -55,8 +55,7 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: 
     try:
         if not definition.strip():
             raise InvalidInputError("There is no problem.toml: choose its files, or paste it.")
-        templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
-        problem = parse_problem(definition, templates | files)
+        problem = parse_problem(definition, {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()} | files)
         version, _ = app_state.add_problem(problem, dashboard.stores, check=form.fields.get("unchecked") != "on")
     except SpeciateError as error:
         return _form(request, form.fields | {"toml": definition}, files, form_errors(error))

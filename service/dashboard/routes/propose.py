@@ -87,8 +87,7 @@ def hint(request: Request, view: RunViewDep, form: FormDep, principal: Principal
 def _form(request: Request, view: RunView, values: dict[str, str], errors: FormErrors | None) -> Response:
     status = 200 if errors is None else 422
     # A refused form gets a new key, since the run keeps the refusal under the old one.
-    key = uuid4().hex
-    return page(request, "propose.html", status, view=view, run=view.run, values=values, errors=errors, key=key)
+    return page(request, "propose.html", status, view=view, run=view.run, values=values, errors=errors, key=uuid4().hex)
 
 
 def _number(text: str) -> int:

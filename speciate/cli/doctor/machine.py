@@ -80,8 +80,7 @@ def data_dir(settings: Settings) -> Finding:
         return Finding("data", Status.BAD, f"{path} is not writable", "Set SPECIATE_DATA_DIR to another directory.")
     free = shutil.disk_usage(existing).free
     detail = f"{path}, {free / 2**30:.1f} GiB free"
-    full = free < MIN_FREE_BYTES
-    return judged("data", detail, "Free disk space: runs pause when the disk is full." if full else "")
+    return judged("data", detail, "Free disk space: runs pause when the disk is full." if free < MIN_FREE_BYTES else "")
 
 
 def secret_key(settings: Settings) -> Iterator[Finding]:

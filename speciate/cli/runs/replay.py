@@ -44,8 +44,7 @@ def replay_command(run_id: RunId, data_dir: DataDir = None) -> None:
                 run_id = str(service.runs.get(run_id).id)
         report = replay_run(stores, UUID(run_id), evaluator)
     said = f"Identical: {report.events:,} events." if report.identical else f"Different: {report.describe()}"
-    facts = {"identical": report.identical, "events": report.events, "difference": report.describe()}
-    output.print_result(facts, said)
+    output.print_result({"identical": report.identical, "events": report.events, "difference": report.describe()}, said)
     if not report.identical:
         raise typer.Exit(ExitCode.FAILED)
 

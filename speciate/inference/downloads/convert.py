@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from speciate.domain.errors import ConfigurationError
@@ -53,7 +53,8 @@ def convert(source: Path, folder: Path) -> None:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         name, values = _as_hugging_face(tensor.name, values, facts)
         weights[name] = values.astype(np.float16)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    # save_file raises an error of its own for a full disk, which is no OSError.
+    (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
     (folder / "model.safetensors").chmod(0o644)  # another user may run the server
     _write_json(folder / "config.json", _config(facts, tied="lm_head.weight" not in weights))
     _write_json(folder / "generation_config.json", {"eos_token_id": facts["tokenizer.ggml.eos_token_id"]})

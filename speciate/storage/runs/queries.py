@@ -79,8 +79,7 @@ class RunQueries(CandidateQueries):
 
     def export_rollouts(self, run_id: UUID) -> Iterator[ExportedRollout]:
         last = [-1, 0]
-        batches = self._rows(SQL.batches, {"id": run_id})
-        numbers = {row.batch: range(row.first, row.first + row.size) for row in batches}
+        numbers = {row.batch: range(row.first, row.first + row.size) for row in self._rows(SQL.batches, {"id": run_id})}
         while True:
             with reading(self._engine) as connection:
                 rows = connection.execute(SQL.exported, {"id": run_id, "batch": last[0], "ord": last[1]}).all()

@@ -36,8 +36,7 @@ def revise_archive(
     keys = {"run_id": context.run_id}
     archive = elites(connection, context.run_id)
     new, repeated = batch.newcomers, batch.repeated
-    holders = (each.number for each in archive)
-    numbers = sorted({*new, *repeated, *meeting, *holders, *([] if best is None else [best])})
+    numbers = sorted({*new, *repeated, *meeting, *(each.number for each in archive), *([] if best is None else [best])})
     rows = connection.execute(SQL.trials, {**keys, "numbers": numbers})
     evaluated = (trial_of(row.program, row.trial or 0, row.rewards, read_failure(row)) for row in rows)
     trials = [trial for trial in evaluated if trial is not None]

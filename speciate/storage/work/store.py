@@ -119,9 +119,7 @@ class PostgresWorkStore(Store):
 
     def seconds_left(self, run_id: UUID) -> float | None:
         budget = self.context(run_id).spec.budget.seconds
-        if budget is None:
-            return None
-        return max(0.0, budget - float(self._value(SQL.running_seconds_of, {"id": run_id})))
+        return None if budget is None else max(0.0, budget - float(self._value(SQL.running_seconds_of, {"id": run_id})))
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:

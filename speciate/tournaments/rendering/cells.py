@@ -27,9 +27,7 @@ def estimate(measured: Estimate, form: str = ".3g") -> str:
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
-    if low is None:
-        return ""
-    return f" [{shown(low, form)}, {'∞' if high is None else shown(high, form)}]"
+    return "" if low is None else f" [{shown(low, form)}, {'∞' if high is None else shown(high, form)}]"
 
 
 def p_value(value: float | None, *, exact: bool = False) -> str:

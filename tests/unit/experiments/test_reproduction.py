@@ -1,5 +1,7 @@
 """The reproduction: pools of answers, stored outcomes, and the report."""
 
+import json
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -336,3 +338,12 @@ def test_published_predictions_follow_from_their_outcomes(tmp_path, experiment):
     outcomes = str(docs / "evidence" / "reproduction")
     experiment.main(["--only-report", "--evidence", outcomes, "--report", str(report)])
     assert report.read_text("utf-8") == published, f"regenerate it: python -m experiments.{name} --only-report"
+
+
+def test_a_method_that_has_begun_leaves_the_verdict_on_a_complete_one(tmp_path):
+    for path in (Path(__file__).parents[3] / "docs/evidence/reproduction").glob("programs-*.json"):
+        if "vpo_unsolved" not in path.name and "max_at_k_24_unsolved" not in path.name:
+            shutil.copy(path, tmp_path)
+    begun = json.loads((tmp_path / "programs-vpo-0.json").read_text("utf-8")) | {"arm": "vpo_unsolved"}
+    (tmp_path / "programs-vpo_unsolved-0.json").write_text(json.dumps(begun), "utf-8")
+    assert "| 7 of 8 |" in "\n".join(overtraining.parts(Evidence(tmp_path)))

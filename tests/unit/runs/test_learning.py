@@ -306,6 +306,7 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
             "a completion holds 3 answers: expected multiples of that",
         ),
         ({"learning": {"kappa": 8}}, {}, "learning.kappa: expected less than the 8 completions"),
+        ({"learning": {"estimator": "grpo", "draws": 7}}, {}, "grpo does not use draws"),
         ({"learning": {"lora_rank": 4}}, {}, "expected 0: the embedded server loads whole checkpoints"),
         ({}, {"kind": "openai_compatible"}, "expected at least 1: it loads adapters, for policy base@1"),
         ({}, {"kind": "program_mutator", "model": None}, "learning: policy base@1 of kind 'program_mutator'"),

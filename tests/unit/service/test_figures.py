@@ -114,6 +114,18 @@ def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value()
     chart = compare_curves_chart([("two", [population(2.0), never])], best_of(objective))
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
     assert " Left out: 1 run without a feasible candidate." in chart.note
+    slow = population(1.0, 1.0, 1.0, 9.0)
+    slow.columns.rewards[:3, 4] = 0.5
+    chart = compare_curves_chart([("apart", [population(1.0, 2.0), slow])], best_of(objective))
+    assert chart.note.endswith("no evaluations in common: apart.")
+
+
+def test_the_table_of_a_front_has_the_objectives_that_are_drawn() -> None:
+    plain = antenna()
+    notes = tuple(Objective(name=f"note_{i}", role=ObjectiveRole.RECORD) for i in range(12))
+    problem = type(plain).model_validate(plain.model_dump() | {"objectives": (*notes, *plain.objectives)})
+    columns = front_table(Population(problem, sample_columns(9, 17), "/runs/x")).columns
+    assert {"gain", "sidelobe", "bandwidth", "cost"} <= {*columns}
 
 
 def test_fronts_of_runs_are_joined_where_they_are_best_in_both_objectives() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from service.dashboard.figures.population import (
 )
 from service.dashboard.figures.progress import MAX_OBJECTIVES, progress_chart
 from service.dashboard.figures.tournament import differences_chart
+from service.dashboard.pages import environment
+from service.dashboard.routes import lineage
 from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.lineage import ancestry
 from service.dashboard.routes.tournaments import pair_rows
@@ -26,8 +29,10 @@ from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.report.models import Comparison, MatrixRow, Verdict
+from speciate.tournaments.report.results import ENDED, MISSING
 from tests.dashboard.samples import antenna, cases, single
 from tests.unit.service.figure_samples import assert_accepted, sample_claim, sample_columns
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 
 def _lines(population: Population, axis: str, *claims: UnlockRecord) -> list[dict[str, Any]]:
@@ -224,3 +229,45 @@ def test_no_candidate_of_the_front_is_dominated() -> None:
 def test_ancestry_ends_at_the_root() -> None:
     population = Population(antenna(), sample_columns(40, 5), "/runs/x")
     assert [int(population.columns.number[row]) for row in ancestry(population, 37)] == [37, 18, 9, 4, 2, 1]
+
+
+def test_the_lineage_of_long_lines_is_cut() -> None:
+    columns = sample_columns(2, 1, failing=0.0)
+    columns.parent[:] = (0, 1)
+    queries = SimpleNamespace(programs=lambda _, numbers: {n: f"[{n}" + ", 1" * 100_000 for n in numbers})
+    view = SimpleNamespace(
+        population=Population(single(), columns, "/runs/x"),
+        problem=single(),
+        run=SimpleNamespace(id="x"),
+        dashboard=SimpleNamespace(stores=SimpleNamespace(queries=queries)),
+    )
+    step = lineage._steps(view, [0, 1])[1]  # type: ignore[arg-type]
+    assert sum(map(len, step["diff"])) <= 20_000
+    assert step["cut"]
+
+
+def test_a_pair_counts_what_its_comparison_counts() -> None:
+    results = results_of(schedule := schedule_of(6, 2, 2))
+    results.state[:], results.reached[:] = ENDED, False
+    results.reached[:, 0, 0], results.state[:, 0, 1] = True, MISSING
+    report = report_of(schedule, results)
+    (compared,) = report.standings.comparisons
+    names = report.matrix.entrants
+    shown = (
+        environment()
+        .get_template("pair.html")
+        .render(
+            theme="",
+            path="/x",
+            here="/x",
+            me=None,
+            record=SimpleNamespace(slug="x"),
+            report=report,
+            comparison=compared,
+            standing={each.entrant: each for each in report.standings.standings},
+            most=300,
+            rows=pair_rows(report.matrix.rows, names.index(compared.a), names.index(compared.b)),
+        )
+    )
+    assert "reached by only B</dt><dd>0<" in shown
+    assert "reached by neither</dt><dd>6<" in shown

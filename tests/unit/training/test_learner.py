@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from speciate.domain.errors import LearningError
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from experiments.generation import generate  # noqa: E402
-from speciate.domain.errors import ConflictError, InvalidInputError, LearningError, NotFoundError, UnavailableError  # noqa: E402
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError  # noqa: E402
 from speciate.domain.learning import Learning, Lineage, learned_slug  # noqa: E402
 from speciate.domain.policy import Policy, PromptFormat, PromptStyle  # noqa: E402
 from speciate.domain.rollout import Prompt  # noqa: E402
@@ -137,6 +139,13 @@ def test_the_learner_reads_what_the_client_sends(policy: Policy, read: str, tmp_
     tokenizer.chat_template += "{% if thinks is defined and not thinks %}<think></think>{% endif %}"
     ids = learner._prompt_ids(task(base=policy, groups=()), tokenizer, TASK)
     assert tokenizer.decode(ids) == read
+
+
+def test_weights_without_a_chat_template_end_learning(tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(write_bytes(tmp_path))
+    tokenizer.chat_template = None
+    with pytest.raises(LearningError, match="no chat template"):
+        learner._prompt_ids(task(base=CHAT, groups=()), tokenizer, TASK)
 
 
 def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: Path) -> None:
@@ -264,11 +273,13 @@ def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) 
 
 def test_an_exported_version_is_asked_as_it_was_trained(tmp_path: Path) -> None:
     form = {"answers_per_rollout": 3, "prompt_style": PromptStyle.PREFILLED, "codec": None}
-    base = BASE.model_copy(update={**form, "sampling": BASE.sampling.model_copy(update={"max_tokens": 384})})
+    sampling = BASE.sampling.model_copy(update={"max_tokens": 384, "temperature": 0.7})
+    base = BASE.model_copy(update={**form, "sampling": sampling})
     version = learned_policy(TorchLearner(tmp_path / "learned").step(task(base=base, parent=base)))
     export_checkpoint(version, tmp_path / "learned", tmp_path / "out")
     asked = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1")
-    assert (asked.sampling.max_tokens, {name: getattr(asked, name) for name in form}) == (384, form)
+    assert {name: getattr(asked, name) for name in form} == form
+    assert (asked.prompt_format, asked.sampling) == (base.prompt_format, base.sampling)
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

@@ -356,6 +356,21 @@ def test_a_folder_with_another_run_is_refused_with_the_values_that_differ(tmp_pa
         is_complete(identity, tmp_path, resume=True)
     del identity["base_digest"]  # as before the base is read
     assert not is_complete(identity | {"config": as_json(config)}, tmp_path, resume=True)
+    longer = as_json(replace(config, max_prompt_tokens=9000))
+    assert not is_complete(identity | {"config": longer}, tmp_path, resume=True)
+
+
+def test_a_prompt_beyond_the_models_context_is_refused(tmp_path):
+    from speciate.domain.errors import InvalidInputError
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks.python import PythonTask
+    from tests.unit.inference.checkpoints import write_bytes
+
+    base = write_bytes(tmp_path / "bytes", length=200)
+    config = TrainConfig("vpo", steps=1, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, max_tokens=24)
+    with pytest.raises(InvalidInputError, match="the model reads 200"):
+        train_policy(PythonTask(name="python-easy", most_steps=2), config, base, tmp_path / "policy")
 
 
 def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp_path, monkeypatch):
@@ -493,6 +508,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
             "task maze does not use max_tokens and prompt_style",
         ),
         (["--task", "maze", "--method", "vpo", "--warm-up"], "task maze does not use warm_up"),
+        (["--task", "maze", "--method", "vpo", "--set", "mutation_kl=0.1"], "share = 0 does not use mutation_kl"),
         (["--task", "programs", "--method", "pkpo", "--set", "estimator.step=5"], "pkpo does not use estimator.step"),
         (["--task", "programs", "--method", "vpo", "--steps", "4", "--set", "steps=3"], "Write --steps 3."),
         (["--task", "programs", "--method", "vpo", "--gpu"], "--gpu: torch finds no CUDA device"),

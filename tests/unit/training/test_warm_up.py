@@ -181,6 +181,8 @@ def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
     warm_up(TASK, more, base, folder, resume=True, judge=lambda *_: {"ready": 1.0, "met": 0.5})
     assert read_manifest(folder).steps == 6
     assert read_manifest(folder).metrics[-1]["met"] == 0.5
+    with pytest.raises(ConflictError, match="misses a gate of 100%"):
+        warm_up(TASK, replace(more, warm_up=replace(more.warm_up, gate=1.0)), base, folder)
 
 
 def test_examples_are_the_models_own_readable_answers(base, tmp_path, monkeypatch):
