@@ -111,8 +111,7 @@ def thinned(count: int, limit: int) -> list[int]:
     """Return at most ``limit`` of ``count`` positions, evenly spaced, with the first and the last."""
     if count <= limit:
         return list(range(count))
-    step = (count - 1) / (limit - 1)
-    return sorted({round(i * step) for i in range(limit)})
+    return sorted({round(i * ((count - 1) / (limit - 1))) for i in range(limit)})
 
 
 def scatter(mode: str, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:

@@ -83,8 +83,7 @@ def find_program(
 
 def _require_language(folder: Path, path: Path) -> None:
     if path.suffix.lower() not in (".py", *LANGUAGES):
-        suffixes = ", ".join(LANGUAGES)
-        detail = f"is in no known language: expected .py or one of {suffixes}"
+        detail = f"is in no known language: expected .py or one of {', '.join(LANGUAGES)}"
         raise refused(folder, detail, path.as_posix())
 
 

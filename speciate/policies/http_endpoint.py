@@ -186,8 +186,7 @@ class HttpEndpoint:
                 limits = httpx.Limits(
                     max_connections=None, max_keepalive_connections=self._options.concurrency, keepalive_expiry=_IDLE_S
                 )
-                network = self._context.network
-                guard = None if network is None else GuardedTransport(network, limits=limits)
+                guard = GuardedTransport(self._context.network, limits=limits)
                 self._http = httpx.Client(timeout=self._policy.timeout_s, limits=limits, transport=guard)
             return self._http
 

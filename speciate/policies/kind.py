@@ -27,7 +27,7 @@ Options = TypeVar("Options", bound=Value)
 class ClientContext:
     """The networks and keys that an installation gives its policy clients."""
 
-    network: AllowedNetworks | None = _THIS_MACHINE
+    network: AllowedNetworks = _THIS_MACHINE
     """Networks that a client may contact; None for an address that the operator configured."""
     key_of: Callable[[str], str] | None = None
     """Return the API key stored under an id; raises ``UnavailableError``."""

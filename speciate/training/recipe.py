@@ -158,7 +158,7 @@ def train_policy(
         watch = _ProgressCallback(config, progress)
         trainer = VectorTrainer(task, config, model, tokenizer, problems, folder, cpu=cpu, callbacks=[watch])
         last = last_checkpoint(folder)
-        prompts = trainer.probe_prompts()
+        prompts = _probe_prompts(trainer, folder, begun=last is not None)
         before = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
         if last is not None:
             trainer.restore(last)
@@ -263,6 +263,15 @@ def is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
+
+
+def _probe_prompts(trainer: VectorTrainer, folder: Path, *, begun: bool) -> list[str]:
+    try:
+        return trainer.probe_prompts()
+    except InvalidInputError:
+        if not begun:
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # the remedy may make it another run
+        raise
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any], group: str = "") -> list[str]:

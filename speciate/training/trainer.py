@@ -80,7 +80,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             processes=processes,
             cpu=cpu,
             shared=self._generates and processes == 1,
-            context=getattr(model.config, "max_position_embeddings", None),
+            context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
             token_bytes=token_bytes(model.config.get_text_config()),
         )
         self.task, self.problems, self.config = task, problems, config
@@ -153,10 +153,11 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                 f" {self.config.max_prompt_tokens}.",
                 remedy="Raise it with --set if model and memory allow it, or remove the problem.",
             )
-        longest = getattr(self.model.config, "max_position_embeddings", None) or size + self.config.max_tokens
-        if size + self.config.max_tokens > longest:
-            place = f"the prompt of problem {problem.slug!r} has {size} tokens"
-            raise InvalidInputError(f"{place}: with max_tokens = {self.config.max_tokens} the model reads {longest}.")
+        whole = size + self.config.max_tokens
+        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or whole
+        if parent is None and whole > longest:  # that of a mutation may appear late, and most models read a little more
+            message = f"the prompt of {problem.slug!r} has {size} tokens: with max_tokens the model reads {longest}."
+            raise InvalidInputError(message, remedy="Lower max_tokens with --set, or remove the problem.")
         return {"prompt": text.removeprefix(self._begin), "policy": policy, "opening": opening}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -188,7 +189,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def probe_prompts(self) -> list[str]:
         """Return a few prompts, always the same ones, without using the training's random numbers."""
         rng, self.rng = self.rng, np.random.default_rng(0)
-        rows = [self.row(index) for index in range(len(self.problems))]  # all, to refuse one that is too long
+        checked = _PROBES if self.task.codec is not None else len(self.problems)  # all, to refuse one that is too long
+        rows = [self.row(index) for index in range(min(checked, len(self.problems)))]
         self.rng = rng
         return [str(row["prompt"]) for row in rows[:_PROBES]]
 

@@ -107,8 +107,7 @@ def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) ->
 def _head(order: RunOrder, query: Mapping[str, str], *, current: bool, reverse: bool) -> tuple[str, str]:
     """Return the address that sorts by a column, or reverses it if it is the current one, and its ``aria-sort``."""
     href = address("/runs", **query, sort=order.value, reverse="1" if current and not reverse else "")
-    ascending = order.ascending is not reverse
-    return href, ("ascending" if ascending else "descending") if current else ""
+    return href, ("ascending" if order.ascending is not reverse else "descending") if current else ""
 
 
 FORM: Final = ModelForm(

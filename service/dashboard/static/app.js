@@ -31,7 +31,10 @@
   // Filters submit on change.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
   // After the Back button browsers fill in the later choice: the values of the page are those of its address.
-  addEventListener("pageshow", () => all("form[data-auto]").forEach((form) => form.reset()));
+  addEventListener("pageshow", ({ persisted }) => {
+    const back = persisted || performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+    if (back) all("form[data-auto]").forEach((form) => form.reset());
+  });
   document.addEventListener("change", ({ target }) => {
     if (target.matches("select[data-resend]")) target.form.requestSubmit(one("button[formmethod]", target.form));
   });

@@ -260,8 +260,7 @@ def export(
         for record in records:
             output.print_json(record)
         return
-    count = _write(out, records, expected)
-    output.print_line(f"{output.pluralize(count, kind)} in {out}")
+    output.print_line(f"{output.pluralize(_write(out, records, expected), kind)} in {out}")
 
 
 add_visibility_commands(app, "runs", "runs that have ended", "RUN", "{0.id}")

@@ -371,6 +371,7 @@ def test_a_prompt_beyond_the_models_context_is_refused(tmp_path):
     config = TrainConfig("vpo", steps=1, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, max_tokens=24)
     with pytest.raises(InvalidInputError, match="the model reads 200"):
         train_policy(PythonTask(name="python-easy", most_steps=2), config, base, tmp_path / "policy")
+    assert not (tmp_path / "policy" / "checkpoints").exists()  # the remedy makes it another run
 
 
 def test_a_run_says_how_large_it_is_what_it_teaches_and_how_it_goes_on(base, tmp_path, monkeypatch):
