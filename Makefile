@@ -101,7 +101,7 @@ noise: $(CLIENT) ## Search with and without knowledge of noise, write docs/evide
 causes: $(TRAIN) $(CLIENT) ## Train without a trade-off or without sets, write docs/evidence/causes.md; five hours of a core
 	@$(BIN)/python -m experiments.causes
 
-overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/evidence/overtraining.md; nine hours of a core
+overtraining: $(TRAIN) $(CLIENT) ## Train on unsolved problems only, write docs/evidence/overtraining.md; five hours of a core
 	@$(BIN)/python -m experiments.overtraining
 
 real-model: $(TRAIN) $(CLIENT) ## Train MODEL, a folder of SmolLM2, write docs/evidence/real-model.md; three hours of two cores, resumes (GPU=--gpu: minutes)
