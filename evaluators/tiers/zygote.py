@@ -98,12 +98,12 @@ class Zygote:
             problem = f"{type(error).__name__}: {error}"
         log.seek(0)
         message = log.read(4096).decode("utf-8", "replace").strip()
-        refused = message.startswith("bwrap:")  # before any import
-        while_ = f" while it imports {', '.join(self._preload)}" if self._preload and not refused else ""
+        by_bubblewrap = message.startswith("bwrap:")  # before any import
+        while_ = f" while it imports {', '.join(self._preload)}" if self._preload and not by_bubblewrap else ""
         raise EvaluatorUnavailableError(
             f"The zygote of tier {tier} does not start{while_}: {message or problem or 'it ended without output'}",
             remedy=_NAMESPACES
-            if refused and re.search("ermi|namespace", message)
+            if by_bubblewrap and re.search("permi|namespace", message, re.IGNORECASE)
             else "Run `speciate doctor` to see which tiers work on this machine.",
         )
 

@@ -233,8 +233,8 @@ def _speciate_measured(evaluate, names):
             return rewards
         values = {{}}
         for name, each in rewards.items():
-            known = re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)
-            values[str(name) if known in values else known] = plain(each)
+            identifier = re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)
+            values[str(name) if identifier in values else identifier] = plain(each)
         others = {{name: value for name, value in values.items() if name not in names}}
         numbers = {{n: v for n, v in others.items() if type(v) in (int, float) and abs(v) < 1e308}}
         if numbers:

@@ -108,7 +108,7 @@ def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
 def _scale(name: str, value: float, rules: Sequence[str] = ()) -> tuple[float, float]:
     """Return an estimated range: from 0 to about twice the value or a rule's limit, so that ratios count alike.
 
-    It is one wide if all of them are 0 or nearly.
+    It has the width 1, on the value's side of 0, if all of them are 0 or nearly.
     """
     limits = (float(limit) for rule in rules for limit in re.findall(rf"\b{name}\s*[<>=!]=?\s*({NUMBER})", rule))
     values = [0.0, value, *limits]

@@ -146,7 +146,7 @@ def text_digest(text: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Return the text of a cell in a CSV file that no spreadsheet evaluates as a formula, nor takes for two rows."""
+    """Return a text for a cell of a CSV file, which no spreadsheet takes for a formula or for two rows."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")  # which the csv module quotes
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
 

@@ -120,8 +120,8 @@ def _registered(registry: PolicyRegistry, model: str, sampling: Mapping[str, Any
         key = environment_key(source.preset, source.name)
     except InvalidInputError:
         for stored in registry.list(policy.slug):
-            was = stored.definition.model_copy(update={"api_key_id": None, "served": None, "checkpoint_digest": None})
-            if stored.definition.api_key_id is not None and was.digest == policy.digest:
+            keyless = stored.definition.model_copy(update=dict.fromkeys(("api_key_id", "served", "checkpoint_digest")))
+            if stored.definition.api_key_id is not None and keyless.digest == policy.digest:
                 return stored
         raise
     return registry.add(policy, api_key=key)

@@ -38,7 +38,7 @@ class Manifest(Value):
     prompt_format: PromptFormat | None = None
     """Prompt format of the policy that a run taught; None for that of the codec."""
     sampling: Sampling | None = None
-    """Its sampling."""
+    """Sampling of that policy; None for that of training."""
     seed: int
     """Seed of all randomness."""
     steps: int = Field(ge=0)

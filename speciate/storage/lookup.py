@@ -30,7 +30,7 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
         return by_id
     others = table.alias("others").c
     taken = sa.exists().where(others.id == UUID(name), *([] if project is None else [others.project_id == project]))
-    return sa.or_(by_id, sa.and_(by_slug, ~taken))  # a slug may look like an id
+    return sa.or_(by_id, sa.and_(by_slug, ~taken))  # a slug may look like an id, which goes first
 
 
 def require_page_name(slug: str, *keywords: str) -> None:

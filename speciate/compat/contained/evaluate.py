@@ -36,11 +36,11 @@ def evaluate(program_path: str) -> Result:
     measured, artifacts = importlib.import_module("speciate_adapter").measure(program_path, OPTIONS)
     numbers: dict[str, float] = {}
     for name, value in measured.items():
-        number, known = number_in(value), re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)
-        if number is None or known in numbers:
+        number, identifier = number_in(value), re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)
+        if number is None or identifier in numbers:
             artifacts[str(name)] = value
         else:
-            numbers[known] = number
+            numbers[identifier] = number
     if not numbers:
         raise ValueError(f"the evaluator measured no number: {_shown({**artifacts, **measured})}")
     if left_out := [name for name in WORST if name not in numbers]:
