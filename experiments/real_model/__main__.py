@@ -29,6 +29,7 @@ import numpy as np
 
 from experiments.real_model.plan import BASE, PLANS, PRIMARY, Job, Plan
 from experiments.real_model.report import read_runs, write_page
+from experiments.real_model.shared_sandbox import served_sandbox
 from experiments.real_model.work import CHECK, WARMING, Work, say
 from speciate.domain.errors import SpeciateError
 
@@ -79,7 +80,8 @@ def _sized(plan: Plan, options: argparse.Namespace) -> Plan:
 
 def _run(work: Work, options: Sequence[str], end: float) -> None:
     """Do the steps that are not done yet, some trainings at a time, each in a process of its own."""
-    with _shared_gpu(work) as environment:
+    with served_sandbox() as sandbox, _shared_gpu(work) as gpu:
+        environment = sandbox | gpu
         for name in (CHECK, WARMING):
             if not work.result(name).is_file() and (code := _start(name, options, environment).wait()):
                 raise SystemExit(code)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import fcntl
 import sys
 import time
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from evaluators.evaluator_factory import open_evaluator
 from experiments.declared_runs import Line
 from experiments.real_model.answers import FORMS, sampled_lines, sampler_of, write_lines
 from experiments.real_model.plan import BASE, TASK, Job, Plan
 from experiments.real_model.report import WARM_UP, form_of
+from experiments.real_model.shared_sandbox import opened_sandbox
 from experiments.smollm2.plan import held_out
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.values import digest_of
@@ -50,7 +49,7 @@ class Work:
     def do(self, name: str) -> None:
         """Do a step unless its result is there. Another process that does it is waited for."""
         self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / f"{name}.lock").open("w") as lock, closing(open_evaluator()) as sandbox:
+        with (self.out / f"{name}.lock").open("w") as lock, opened_sandbox() as sandbox:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.result(name).is_file():
                 return
