@@ -23,7 +23,8 @@ from speciate.domain.values import FILE_PATH, digest_of
 
 MAX_BUILT_FILES: Final = 1024
 _FORMAT: Final = 1
-_PATH: Final = re.compile(FILE_PATH)
+_PATH: Final = re.compile(FILE_PATH.replace("._-", "._$-"))
+"""With the dollar sign of Java's inner classes."""
 _SCRATCH: Final = 8
 """Temporary space of a build, as a multiple of the size of its files: compilers keep intermediate files."""
 

@@ -15,7 +15,7 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
 from evaluators.candidate_process import CallResult, CandidateProcess
 from evaluators.cascade import STOPPED, StageRewards, run_cascade
-from evaluators.compare import equal
+from evaluators.compare import equal, words_of
 from evaluators.contained.candidate import LOADING
 from evaluators.failures import BATCH_DEADLINE, failure_of, redacted
 from evaluators.session import SessionEndedError
@@ -140,7 +140,10 @@ class _CaseSession:
                 self._unloadable = self._told(failure)
                 return
         case = self._problem.cases[answer.index]
-        if failure is None and equal(self._expected(case), answer.value, case.tolerance):
+        expected, got = self._expected(case), answer.value
+        if self._exchanges_text and case.tolerance:
+            expected, got = words_of(expected), words_of(got)
+        if failure is None and equal(expected, got, case.tolerance):
             self._passed.add(answer.index)
         elif not self._hidden_asked:
             self._shown[answer.index] = _line(case, answer)
@@ -162,6 +165,5 @@ class _CaseSession:
 def _line(case: Case, answer: CallResult) -> str:
     got = short_json(answer.value)
     if answer.failure is not None:
-        lines = answer.failure.detail.strip().splitlines() or [answer.failure.reason]
-        got = f"no value ({lines[-1][:200]})"
+        got = f"no value ({answer.failure.last_line[:200]})"
     return f"input {short_json(case.input)} expected {short_json(case.expected)} got {got}"

@@ -1,8 +1,11 @@
 """Compare an answer with the expected value as JSON, without calling a candidate's ``__eq__``."""
 
 import math
+import re
 
 from pydantic import JsonValue
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def equal(expected: JsonValue, got: JsonValue, tolerance: float = 0.0) -> bool:
@@ -25,6 +28,13 @@ def equal(expected: JsonValue, got: JsonValue, tolerance: float = 0.0) -> bool:
             return expected.keys() == got.keys() and all(equal(expected[key], got[key], tolerance) for key in expected)
         case _:
             return type(expected) is type(got) and expected == got
+
+
+def words_of(text: JsonValue) -> JsonValue:
+    """Return the words of a text, those that are numbers as numbers; any other value as it is."""
+    if not isinstance(text, str):
+        return text
+    return [float(word) if _NUMBER.fullmatch(word) else word for word in text.split()]
 
 
 def _numbers_equal(expected: float, got: float, tolerance: float) -> bool:

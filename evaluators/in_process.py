@@ -69,6 +69,7 @@ class _InProcessRun:
         problem = self._batch.problem
         functions = [step.function for step in problem.cascade]
         first = {"script": problem.evaluator, "functions": functions, "records": problem.space.records}
+        first["named"] = problem.space.names
         self._session.post(first | {"seed": self._seed, "program": problem.main_file})
         match self._receive():
             case {"ready": True}:

@@ -48,7 +48,10 @@ class Archive(zipfile.ZipFile):
             raise OSError(f"the packages unpack to {size} bytes in {count} files: `environments_bytes` = {space},"
                           f" and {files} files, are allowed")
 zipfile.ZipFile = Archive
-from pip._internal.cli.main import main
+try:
+    from pip._internal.cli.main import main
+except ImportError:
+    sys.exit("ERROR: this Python has no pip: run `python -m ensurepip`, or `uv pip install pip`")
 sys.exit(main(sys.argv[1:]))
 """
 _COMPILE: Final = "import compileall\ncompileall.main()\n"

@@ -86,9 +86,7 @@ class Toolchains:
 
     def _identity(self, tool: str) -> list[object]:
         path = self.find(tool)
-        if path is None:
-            return [tool]
-        return [str(path), path.stat().st_mtime_ns, self._version(tool, path)]
+        return [tool] if path is None else [str(path), path.stat().st_mtime_ns, self._version(tool, path)]
 
     def _version(self, tool: str, path: Path) -> str:
         command = _VERSIONS.get(tool)

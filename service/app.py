@@ -137,9 +137,6 @@ async def _lifespan(
         if opened is None:  # a process that also executes runs compiles only the templates that somebody looks at
             asyncio.get_running_loop().run_in_executor(None, warm)
 
-    def streams() -> int:
-        return sum(each.streams for each in hubs)
-
     def wake(run_id: UUID) -> None:
         for each in hubs:
             each.wake(run_id)
@@ -153,7 +150,7 @@ async def _lifespan(
         _text(settings.database_url) or "",
         stall_s=settings.stall_s,
         statement_s=settings.statement_s,
-        streams=streams,
+        streams=lambda: sum(each.streams for each in hubs),
     )
     metrics.watch(installation)
     to_thread.current_default_thread_limiter().total_tokens = THREADS

@@ -82,7 +82,7 @@ class InstallationCollector:
         self, stores: Stores, url: str, *, stall_s: float, statement_s: float = 0.0, streams: Callable[[], int]
     ) -> None:
         self._stores = stores
-        self._engine = connect(url, pool_size=2, statement_s=statement_s)
+        self._engine = connect(url, pool_size=2, pooled=stores.direct is not stores.engine, statement_s=statement_s)
         self._stall_s = stall_s
         self._streams = streams
         self._lock = threading.Lock()

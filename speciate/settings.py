@@ -104,10 +104,6 @@ def _days_or_never(days: float) -> float:
     return days
 
 
-def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
-    return AllowedNetworks.of(entries).allowed
-
-
 def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
     for command in commands:
         try:
@@ -166,7 +162,9 @@ class Settings(BaseModel):
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
     """Key that seals stored secrets, such as API keys of policies. Of several keys, separated by commas, the first one
     seals and all of them open."""
-    allowed_networks: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_networks)] = ()
+    allowed_networks: Annotated[
+        tuple[str, ...], BeforeValidator(_entries), AfterValidator(lambda entries: AllowedNetworks.of(entries).allowed)
+    ] = ()
     """Non-public addresses that policies and webhooks may use: networks, addresses, host names, and the words
     ``loopback`` and ``private``."""
     agent_commands: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_commands)] = ()

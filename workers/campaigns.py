@@ -78,7 +78,8 @@ def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> Non
     run = record.problems[stored.slice.problem]
     started = run.run_id is not None and run.state is not RunState.CREATED
     if run.ended or (run.run_id is None and record.state is DeclarationState.CANCELLED):
-        stores.campaigns.settle(record.id, stored, run, _why_closed(run))
+        ended = f"its run is {run.state or 'not started'}" + (f": {run.reason}" if run.reason else "")
+        stores.campaigns.settle(record.id, stored, run, "unlocked" if run.unlocked else ended)
     elif not (started and run.granted >= stored.upto):
         # What the project's quota does not allow in this pass, a later pass grants.
         if record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0:
@@ -112,11 +113,6 @@ def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> 
     )
     stores.campaigns.attach(record.id, position, run_id)
     return run_id
-
-
-def _why_closed(run: CampaignProblem) -> str:
-    state = "not started" if run.state is None else run.state.value
-    return "unlocked" if run.unlocked else f"its run is {state}" + (f": {run.reason}" if run.reason else "")
 
 
 def _complete(stores: Stores, record: CampaignRecord, history: list[Slice]) -> None:

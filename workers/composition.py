@@ -48,7 +48,8 @@ def leave_connections() -> None:
     The pool forks before the main process has any, but a process that replaces a lost one inherits them.
     """
     if stores.cache_info().currsize:
-        stores().after_fork()
+        for engine in (stores().engine, stores().direct):
+            engine.dispose(close=False)
 
 
 class UnitWorker:

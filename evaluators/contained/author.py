@@ -196,11 +196,11 @@ def outcome_of(measure: Callable[[], Any], first: dict[str, Any], candidate: Can
     """Return the message with the result or exception of a script's function; ``first`` is the first message."""
     text = first["script"]
     try:
-        return {"rewards": _numbers(awaited(measure()), first["records"])}
+        return {"rewards": _numbers(awaited(measure()), first)}
     except _EvaluationEnd as end:
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
-        raised = describe(error, text, NAME, quote=candidate is None or not candidate.knows_held_out)
+        raised = describe(error, text, NAME, quote=candidate is None or not candidate.knows_held_out).rstrip()
         raised += next((f" ({hint})" for part, hint in _HINTS.items() if part in describe(error, text, NAME)), "")
         return {"raised": raised, "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
@@ -216,23 +216,25 @@ def awaited(result: Any) -> Any:
     return asyncio.run(wait())
 
 
-def _numbers(rewards: Any, records: list[str]) -> dict[str, Any]:
+def _numbers(rewards: Any, first: dict[str, Any]) -> dict[str, Any]:
     if isinstance(plain := _plain(rewards), int | float):
         rewards = {"score": plain}
     if not isinstance(rewards, dict):
         raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number, or a number")
-    return {str(name): _number(name, value, records) for name, value in rewards.items()}
+    return {str(name): _number(name, value, first) for name, value in rewards.items()}
 
 
-def _number(name: object, value: Any, records: list[str]) -> Any:
+def _number(name: object, value: Any, first: dict[str, Any]) -> Any:
     plain = _plain(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         return str(plain)  # not JSON: sent as text, so that the worker rejects it with the domain's message
     try:
         encode(plain)
     except (TypeError, ValueError, RecursionError):
-        if name in records:
+        if name in first["records"]:
             return None
+        if name not in first.get("named", [name]):  # no reward: it becomes a note
+            return str(value)
         raise TypeError(f"reward {str(name)!r} is {type(value).__name__}: expected a finite number") from None
     return plain
 

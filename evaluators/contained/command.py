@@ -31,7 +31,7 @@ _INPUT = ".input"
 _ERRORS = ".errors"
 _SCRATCH = ".build"
 _ERROR_BYTES = 1000
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._$-]*")
 _HEAD_CHARS = DETAIL_CHARS * 3 // 4
 """Characters kept of the beginning of a compiler's messages: the first one usually explains the others."""
 
@@ -267,9 +267,7 @@ def _encode_input(language: dict[str, Any], args: list[Any]) -> bytes:
 
 def _decode_output(language: dict[str, Any], output: bytes) -> Any:
     text = output.decode("utf-8")
-    if language["exchange"] == "json":
-        return json.loads(text)
-    return text.rstrip()
+    return json.loads(text) if language["exchange"] == "json" else text.rstrip()
 
 
 def _confine(limits: dict[str, Any]) -> int:

@@ -70,9 +70,7 @@ class DirectChannel:
             message = parse(body)
             index = message.get("index")
             if type(index) is int and index in (nonce, LOADING):
-                if index == nonce and "value" in message:
-                    return message
-                return _refusal(message)
+                return message if index == nonce and "value" in message else _refusal(message)
             self._strays += 1
             if self._strays > MAX_STRAY_FRAMES:
                 return {"lost": "broken", "detail": "too many frames that match no open call"}

@@ -1,6 +1,7 @@
 """Serve a script that imports the candidate into its own process, as evaluators of other projects do.
 
-First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "seed": int, "program": file}``.
+First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "named": [name, ...], "seed": int,
+"program": file}``, where ``named`` has all objectives: what is not among them becomes a note.
 Then one ``{"function": name}`` for each stage, answered as ``author`` answers. The function takes the path of the
 candidate's program and returns a dict of rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this
 process can write any answer, so it can forge its results.

@@ -46,7 +46,8 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
 def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[str, str]]:
     if answer.failure is not None:
         return Evaluation(failure=answer.failure), {}
-    problem, text = batch.problem, str(answer.value)
+    problem, value = batch.problem, answer.value
+    text = value if isinstance(value, str) else json.dumps(value)
     printed, _, last = text.rstrip().rpartition("\n")
     notes = {"stdout": sanitize(printed, problem.limits.log_bytes)} if printed.strip() else {}
     rewards = _rewards(last)

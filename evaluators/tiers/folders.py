@@ -4,6 +4,8 @@ In tier A a zygote mounts the common root read-only, and each candidate sees one
 candidate read one folder. The worker therefore writes a folder once for all candidates of a problem.
 """
 
+import fcntl
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from speciate.domain.values import digest_of
 
 DATA = "data"
 _KIND = "files"
+_MOST_KEPT = 1 << 20
+"""Characters of the files of a folder that stays until the process ends; a larger one goes with its batch."""
 
 
 class ProblemFolders:
@@ -25,6 +29,7 @@ class ProblemFolders:
 
     def __init__(self) -> None:
         self._root: Path | None = None
+        self._held = -1
         self._lock = threading.Lock()
 
     @property
@@ -33,17 +38,22 @@ class ProblemFolders:
             if self._root is None:
                 self._root = make_temporary_folder(_KIND)
                 self._root.chmod(0o711)
+                # systemd-tmpfiles removes old files below a folder unless it is locked.
+                self._held = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(self._held, fcntl.LOCK_SH)
             return self._root
 
     @contextmanager
     def opened(self, files: dict[str, str], *, once: bool) -> Iterator[Path | None]:
         """Provide a folder with these texts in its sub-folder ``data``; None without any.
 
-        The folder is the same for the same files, unless they serve ``once``. Raises ``EvaluatorUnavailableError``.
+        The folder is the same for the same files, unless they serve ``once`` or are large. Raises
+        ``EvaluatorUnavailableError``.
         """
         if not files:
             yield None
             return
+        once = once or sum(map(len, files.values())) > _MOST_KEPT
         folder = self.root / (uuid4().hex if once else digest_of(files)[:32])
         with self._lock:
             if not folder.exists():
@@ -66,6 +76,7 @@ class ProblemFolders:
     def _remove(self) -> None:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
+            os.close(self._held)
             self._root = None
         remove_left_folders(_KIND)  # of processes of the same pool that were killed
 

@@ -207,8 +207,14 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
 
 
 async def _write(scope: Scope, entry: AuditEntry) -> None:
+    def write() -> None:
+        # Anyone can send requests without a valid token: only some of each address are written.
+        if entry.principal != "anonymous" or not state.authenticator.failures.wait_s(f"audit:{entry.address}"):
+            state.stores.audit.write(entry)
+
     # A failing audit log must not block or delay requests: entries it cannot store go to the process log.
     try:
-        await to_thread.run_sync(cast("AppState", scope["app"].state.app_state).stores.audit.write, entry)
+        state = _app_state(scope)
+        await to_thread.run_sync(write)
     except (SpeciateError, SQLAlchemyError, AttributeError) as error:
         _log.error("audit entry not stored: %s: %s", error, entry)

@@ -291,10 +291,9 @@ class LocalService(AbstractContextManager["LocalService"]):
             for policy in [policy_of_model(name, folder) for name, folder in self._models.items()]:
                 with suppress(NotFoundError):
                     stored = service.policies.get(policy.slug)
-                    if stored.digest == policy.digest:
+                    # Adding what a user archived or deleted would restore it.
+                    if stored.digest == policy.digest or visibility_of(stored) is not Visibility.VISIBLE:
                         continue
-                    if visibility_of(stored) is not Visibility.VISIBLE:
-                        continue  # archived or deleted by a user; adding it again would restore it
                 service.policies.add(policy)
 
 

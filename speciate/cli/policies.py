@@ -18,7 +18,7 @@ from speciate.cli.visibility import Listed, add_visibility_commands, filter_valu
 from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
 from speciate.domain.policy import ARGUMENTS, Policy
 from speciate.domain.values import SLUG, merged
-from speciate.domain.visibility import Visibility
+from speciate.domain.visibility import Visibility, visibility_of
 from speciate.policies import KINDS
 from speciate.policies.providers import PROVIDERS, environment_key, preset_fields, provider_named
 from speciate.settings import load_settings
@@ -114,6 +114,10 @@ def add(
         api_key = _key_from_environment(provider, base_url)
     service = client()
     for definition in definitions:
+        with suppress(NotFoundError):  # --bundled does not restore what a user archived or deleted
+            name = definition["slug"]
+            if name != slug and visibility_of(service.policies.get(name)) is not Visibility.VISIBLE:
+                continue
         version = service.policies.add(definition, api_key=api_key, check=not unchecked)
         output.print_result(version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}")
 
@@ -160,10 +164,8 @@ def _read_secret(source: str) -> str:
     try:
         if source != "-":
             secret = Path(source).read_text().strip()
-        elif sys.stdin.isatty():
-            secret = getpass.getpass("API key: ").strip()
         else:
-            secret = sys.stdin.read().strip()
+            secret = (getpass.getpass("API key: ") if sys.stdin.isatty() else sys.stdin.read()).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise InvalidInputError(f"{source} cannot be read: {reason}.") from None

@@ -83,11 +83,7 @@ def get_page(path: str, item: type[R], **query: Query) -> ApiCall[Page[R]]:
 
 def get_list(path: str, item: type[R], **query: Query) -> ApiCall[tuple[R, ...]]:
     """Return the request for a list that has only one page."""
-
-    def read(value: Any) -> tuple[R, ...]:
-        return Page[item].model_validate(value).items  # type: ignore[valid-type]
-
-    return ApiCall("GET", path, read, _given(query))
+    return ApiCall("GET", path, lambda value: Page[item].model_validate(value).items, _given(query))  # type: ignore[valid-type]
 
 
 def post(

@@ -105,10 +105,8 @@ def should_retry(call: ApiCall[Any], error: httpx.RequestError, tries: int) -> b
 
     A refused connection is not repeated, because the service is not running.
     """
-    transient = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
-        error, httpx.ConnectError
-    )
-    return transient and call.repeatable and tries < MAX_TRIES
+    transient = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+    return transient and not isinstance(error, httpx.ConnectError) and call.repeatable and tries < MAX_TRIES
 
 
 def _valid_url(url: str) -> str:

@@ -94,6 +94,8 @@ class EvaluationWorker:
     worked: bool = False
     """True once a candidate was scored: refused rewards are then the fault of candidates."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    lost: set[UUID] = field(default_factory=set, init=False)
+    """Leases that the service ended: results under them do not count."""
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _free: threading.Semaphore = field(init=False)
@@ -254,7 +256,8 @@ class EvaluationWorker:
         with self._lock:
             leases = [*self._held.values()]
         with suppress(SpeciateError):  # the next beat tries again, or the leases lapse
-            self.client.evaluations.renew(leases, lease_s=lease_s)
+            renewed = self.client.evaluations.renew(leases, lease_s=lease_s)
+            self.lost |= {lease.lease for lease, now in zip(leases, renewed, strict=True) if now.lease_until is None}
 
 
 def located(error: BaseException) -> str:

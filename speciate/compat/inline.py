@@ -16,7 +16,7 @@ from speciate.compat.folder import ADAPTER, SCRIPT, read_plain
 from speciate.compat.measuring import Score
 from speciate.compat.naming import LANGUAGES, named_after
 from speciate.compat.reading import read_configured, read_evaluated
-from speciate.compat.settings import CONFIG
+from speciate.compat.settings import CONFIG, NOT_USED
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.suggestions import did_you_mean
@@ -144,10 +144,11 @@ def _read(system: str, folder: Path, choice: Choice) -> Draft:
     if system == "speciate":
         return read_evaluated(folder, choice, "", kind=_OwnDraft, wall_s=_OWN_WALL_S)
     draft = read_directory(system, folder, choice)
-    if system == "openevolve" and choice.config is None and (folder / CONFIG).is_file():
+    configured = (folder / CONFIG).is_file() and not any(each.endswith(NOT_USED) for each in draft.remarks)
+    if system == "openevolve" and choice.config is None and configured:
         used = f"of {CONFIG}, its system_message, evaluator and feature_dimensions are used"
         draft = replace(draft, remarks=(*draft.remarks, f"{used}; pass --config {folder / CONFIG} for the rest"))
-    if draft.undeclared is Objectives.MEAN and choice.config is None and not (folder / CONFIG).exists():
+    if draft.undeclared is Objectives.MEAN and choice.config is None and not configured:
         # Only who configures OpenEvolve expects its rule that the mean of all numbers counts.
         return replace(draft, undeclared=Objectives.SCORE)
     return draft

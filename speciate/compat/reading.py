@@ -42,7 +42,7 @@ _IN_FOLDER: Final = "evaluator/evaluator.py"
 
 
 def read_openevolve(folder: Path, choice: Choice) -> Draft:
-    settings, _ = settings_in(folder, choice.config)
+    settings, _ = settings_in(folder, choice.config, alone=choice.alone)
     options: dict[str, Any] = {"features": list(settings.database.feature_dimensions)}
     if settings.evaluator.cascade_evaluation:
         options["thresholds"] = list(settings.evaluator.cascade_thresholds)
@@ -94,7 +94,7 @@ def read_alphaevolve(folder: Path, choice: Choice) -> Draft:
 
 
 def read_configured(folder: Path, choice: Choice, system: str, **fields: Any) -> Draft:
-    settings, remarks = settings_in(folder, choice.config)
+    settings, remarks = settings_in(folder, choice.config, alone=choice.alone)
     return read_evaluated(
         folder,
         choice,

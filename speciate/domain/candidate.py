@@ -7,6 +7,7 @@ writes. Strategies and prompts receive the ``Individual`` of a candidate. What t
 ``RolloutAnswer`` for trainers.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
@@ -60,6 +61,12 @@ REFUSED_REWARDS = "refused_rewards"
 _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost", REFUSED_REWARDS})
 
 
+_AFTER_THE_ERROR: Final = re.compile(
+    r"\s|note: |Node\.js v|Calls: |Execution halted|goroutine |main\.(?!tsx?\()\S+\(|\S+: it (?:exited|was killed) "
+)
+"""Lines that programs of other languages print after the error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: FailureKind
@@ -70,9 +77,10 @@ class Failure:
 
     @property
     def last_line(self) -> str:
-        """The last line of the detail, at most 300 characters: of a traceback, the error. Else kind and reason."""
+        """The line of the detail that tells the error, at most 300 characters; without a detail kind and reason."""
         lines = self.detail.strip().splitlines()
-        return lines[-1].strip()[:300] if lines else f"{self.kind.value} ({self.reason})"
+        errors = [line for line in lines if line and not _AFTER_THE_ERROR.match(line)]
+        return (errors or lines)[-1].strip()[:300] if lines else f"{self.kind.value} ({self.reason})"
 
     @property
     def lost(self) -> bool:

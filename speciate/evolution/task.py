@@ -159,27 +159,28 @@ def _registered(client: Client, task: Task, spec: RunSpec) -> dict[str, float]:
     return {str(versions[name].id): weight for name, weight in weights.items()}
 
 
-def _begun(client: Client, task: Task, name: str, spec: RunSpec, ids: Mapping[str, float]) -> Evolution | None:
+def _begun(client: Client, task: Task, slug: str, spec: RunSpec, ids: Mapping[str, float]) -> Evolution | None:
     """Continue the paused run of the same inputs, if there is one; ``ConflictError`` if one is in progress."""
     from speciate.compat.conversion import Converted
 
-    with suppress(NotFoundError):  # the problem is new
-        for state in () if task.anew else (RunState.PAUSED, RunState.RUNNING):
-            for run in client.runs.list(problem=name, state=state):
-                policies = {str(each.policy_id): each.weight for each in run.record.ensembles}
-                if run.record.spec != spec or (policies or {str(run.record.policy_id): 1.0}) != ids:
-                    continue
-                definition = run.problem().definition
-                seed = (run.candidate(1).rewards if run.record.evaluated else None) or {}
-                if not _is_of(task, definition, seed):
-                    continue
-                if state is RunState.RUNNING:
-                    remedy = f"Watch it with `{task.invocation} runs watch {run.id}`. After a stop of its service,"
-                    remedy += f" `{task.invocation} up` goes on with it. --new (new=True) starts another one."
-                    raise ConflictError(f"a run with these inputs is in progress: {run.id}.", remedy=remedy)
-                with suppress(ConflictError):  # another process has continued it
-                    run.resume()
-                    return Evolution(client, run, Converted(definition, seed=seed), continues=True)
+    for state in () if task.anew else (RunState.PAUSED, RunState.RUNNING):
+        # Of every version of the problem: another one may be the newest now.
+        for run in client.runs.list(state=state, group="own"):
+            policies = {str(each.policy_id): each.weight for each in run.record.ensembles}
+            policies = policies or {str(run.record.policy_id): 1.0}
+            if (run.record.problem, run.record.spec, policies) != (slug, spec, ids):
+                continue
+            definition = run.problem().definition
+            seed = (run.candidate(1).rewards if run.record.evaluated else None) or {}
+            if not _is_of(task, definition, seed):
+                continue
+            if state is RunState.RUNNING:
+                remedy = f"Watch it with `{task.invocation} runs watch {run.id}`. After a stop of its service,"
+                remedy += f" `{task.invocation} up` goes on with it. --new (new=True) starts another one."
+                raise ConflictError(f"a run with these inputs is in progress: {run.id}.", remedy=remedy)
+            with suppress(ConflictError):  # another process has continued it
+                run.resume()
+                return Evolution(client, run, Converted(definition, seed=seed), continues=True)
     return None
 
 
@@ -200,7 +201,8 @@ def _is_of(task: Task, problem: Problem, seed: Mapping[str, float]) -> bool:
 
 def _started(client: Client, problem: Converted, task: Task, spec: RunSpec, ids: Mapping[str, float]) -> Evolution:
     version = _version_of(client, problem)
-    if (begun := _begun(client, task, str(version.id), spec, ids)) is not None:  # while the seed program was scored
+    begun = _begun(client, task, problem.problem.slug, spec, ids)
+    if begun is not None:  # while the seed program was scored
         return begun
     task.check_place()
     fields = {name: getattr(spec, name) for name in RunSpec.model_fields}

@@ -52,8 +52,8 @@ class Replay(BaseModel):
 
 
 def replayable(candidate: CandidateDetail) -> bool:
-    """Return True if the service evaluated the program, in its own run or in the run whose result it reuses."""
-    return candidate.tier not in {"", "none", ATTESTED}
+    """Return True if the service has the program and evaluated it, in its run or in the run whose result it reuses."""
+    return bool(candidate.program) and candidate.tier not in {"", "none", ATTESTED}
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,11 @@ class ReplayQueue:
     def request(self, candidate: CandidateDetail) -> None:
         """Request the replay of a candidate, unless one was requested in the last minute.
 
-        ``ConflictError`` if its program was never evaluated.
+        ``ConflictError`` if its program was never evaluated, or is not stored any more.
         """
         if not replayable(candidate):
-            by = f"by {candidate.attested_by}, outside the service" if candidate.attested_by else "never"
+            pruned = "before its text was pruned" if candidate.tier not in {"", "none"} else "never"
+            by = f"by {candidate.attested_by}, outside the service" if candidate.attested_by else pruned
             raise ConflictError(f"candidate {candidate.number} was evaluated {by}: there is nothing to replay.")
         try:
             if self._redis.set(f"{_key(candidate.id)}:requested", b"1", nx=True, ex=_REPEAT_S):

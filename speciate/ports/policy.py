@@ -11,10 +11,6 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion, Prompt
 
 
-def _unlimited(_: int) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
     prompt: Prompt
@@ -27,7 +23,7 @@ class SampleRequest:
     keep_tokens: bool = False  # true to request the id and the log-probability of every token
     # Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many; False if
     # the budget does not hold them. Called from several threads.
-    reserve: Callable[[int], bool] = field(default=_unlimited, compare=False)
+    reserve: Callable[[int], bool] = field(default=lambda _: True, compare=False)
     # Return the first parent, its ancestors and their children, ascending by number, each with the weighted mean of its
     # normalised rewards: far below 0 if infeasible, -inf after a failure. Reads the store: only for policies that learn
     # from what was tried.

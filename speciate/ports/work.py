@@ -105,9 +105,7 @@ class RunContext:
 
     def learned(self, version: "LearnedVersion | None") -> "RunContext":
         """Return this context with a learned version in place of the proposer."""
-        if version is None:
-            return self
-        return replace(self, proposer=version.policy, proposer_id=version.policy_id)
+        return self if version is None else replace(self, proposer=version.policy, proposer_id=version.policy_id)
 
     @property
     def seed_programs(self) -> tuple[SeedProgram, ...]:

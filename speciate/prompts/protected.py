@@ -268,9 +268,7 @@ def _is_content(base: str, child: str) -> bool:
 
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
     """Take the child as the content of the only region; None if it repeats definitions from outside."""
-    if len(blocks) != 1:
-        return None
-    if defined_names(child) & defined_names("".join(outside_of(base, blocks))):
+    if len(blocks) != 1 or defined_names(child) & defined_names("".join(outside_of(base, blocks))):
         return None
     margin = _margin(base, blocks[0])
     if margin and not child.lstrip("\r\n").startswith(margin):

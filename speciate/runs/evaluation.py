@@ -137,9 +137,8 @@ def _repeated(number: int, proposal: Proposal, earlier: Candidate | NearDuplicat
 
 
 def _targets(context: RunContext, result: Evaluation) -> TargetSet:
-    if result.rewards is None:
-        return 0
-    return context.problem.targets_met(result.rewards, stopped_at=result.stopped_at)
+    rewards = result.rewards
+    return 0 if rewards is None else context.problem.targets_met(rewards, stopped_at=result.stopped_at)
 
 
 def evaluate_programs(

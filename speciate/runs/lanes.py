@@ -49,9 +49,7 @@ def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
     single = context.waits_for_proposals or _first_bill_due(context, progress)
     size, samples = (1, 1) if single else batch_size(context, progress.evaluations)
     answers = size if left is None else min(size, left)
-    if progress.stopping or answers == 0 or spent_limits(progress, context):
-        return
-    if holds_lane(progress, context, lane):
+    if progress.stopping or answers == 0 or spent_limits(progress, context) or holds_lane(progress, context, lane):
         return
     payload = {"answers": answers, "samples": samples, **due(context.spec.guidance, progress)}
     change.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, answers))

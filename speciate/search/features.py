@@ -86,9 +86,8 @@ def _nesting(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa
 
 
 def _depth(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa: ARG001
-    if len(candidate.program) > _READ_CHARACTERS:
-        return 0
-    return (syntax_depth(candidate.program) or 0) // _DEPTH_STEP
+    long = len(candidate.program) > _READ_CHARACTERS
+    return 0 if long else (syntax_depth(candidate.program) or 0) // _DEPTH_STEP
 
 
 def _record(candidate: Individual, problem: Problem, bins: int) -> int | None:

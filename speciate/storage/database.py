@@ -190,7 +190,7 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
                 raise UnavailableError("all database connections are in use.", remedy="Retry in a moment.") from error
             except (OperationalError, InterfaceError) as error:
                 _raise_final(error)
-                if not (_is_away(error) or _is_conflict(error)):
+                if not _is_away(error) and getattr(error.orig, "sqlstate", None) not in {"40001", "40P01", "55P03"}:
                     raise
                 if time.monotonic() + delay > deadline:
                     raise UnavailableError(f"PostgreSQL does not respond: {first_line(error.orig)}.") from error
@@ -293,10 +293,6 @@ def _is_away(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     # 57P01 to 57P03: the server is shutting down or starting.
     return error.connection_invalidated or state is None or state[:2] in {"08", "57"}
-
-
-def _is_conflict(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in {"40001", "40P01", "55P03"}
 
 
 def first_line(error: BaseException | None) -> str:

@@ -82,9 +82,9 @@ def revision_of(database_url: str) -> str | None:
 
 
 def ensure_newest_schema(database_url: str, *, data_dir: Path | None = None) -> None:
-    """Upgrade the schema unless it is the newest one; see ``upgrade``."""
+    """Upgrade the schema unless it is the newest one or newer; see ``upgrade``."""
     try:
-        if revision_of(database_url) == NEWEST_REVISION:
+        if schema_state(revision_of(database_url)) in {SchemaState.CURRENT, SchemaState.NEWER}:
             return
     except psycopg.Error:
         pass  # the upgrade reports the reason

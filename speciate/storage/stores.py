@@ -94,11 +94,6 @@ class Stores:
             # One in use returns to the old pool, which would leave it open. The new pool has copied no listener.
             sa.event.listen(pool, "checkin", lambda _, entry: entry.close())
 
-    def after_fork(self) -> None:
-        """In a forked process, give up the database connections of its parent: two processes must never share one."""
-        for engine in (self.engine, self.direct):
-            engine.dispose(close=False)
-
     def close(self) -> None:
         self.close_unused()
         self.redis.close()

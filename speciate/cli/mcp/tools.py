@@ -170,7 +170,7 @@ class _Tools:
     async def list_runs(self, state: Literal["running", "paused", "completed", "any"] = "running") -> Json:
         """List runs, newest first. Any running one takes proposals."""
         async with self._client() as client:
-            runs = await _first(client.runs.list(state=None if state == "any" else state))
+            runs = await _first(client.runs.list(state=None if state == "any" else state, group="own"))
             return {"runs": [await self._status(run) for run in runs]}
 
     async def start_run(

@@ -167,7 +167,11 @@ def watch(run_id: RunId, out: OutDirectory = None, no_out: NoOut = False, log: L
     check_out_options(out, no_out=no_out)
     tracker = load_tracker(log)
     service = client()
-    raise typer.Exit(watch_run(service, service.runs.get(run_id), out, write=not no_out, tracker=tracker))
+    raise typer.Exit(
+        watch_run(
+            service, service.runs.get(run_id), out, write=not no_out, tracker=tracker, lasts=not service.in_process
+        )
+    )
 
 
 @command(app, "pause", "speciate runs pause RUN --reason 'the endpoint moves'")

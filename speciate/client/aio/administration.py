@@ -56,9 +56,8 @@ class AsyncProjectsClient(AsyncResourceClient):
     async def limit(self, name: str, quota: Quota) -> ProjectRecord:
         """Set the limits that ``quota`` was created with. None removes a limit."""
         limits = quota.model_dump(include=quota.model_fields_set)
-        return await self._transport.send(
-            post(f"{_PROJECTS}/{path_segment(name, 'project')}:quota", ProjectRecord, limits)
-        )
+        call = post(f"{_PROJECTS}/{path_segment(name, 'project')}:quota", ProjectRecord, limits)
+        return await self._transport.send(call)
 
 
 class AsyncWebhooksClient(AsyncResourceClient):

@@ -91,9 +91,8 @@ class AsyncClient:
 
     async def problem_unlocks(self, name: str | UUID) -> schema.unlocks.ProblemUnlocks:
         """Return which policies unlocked a problem version first, alone or never."""
-        return await self._transport.send(
-            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", schema.unlocks.ProblemUnlocks)
-        )
+        call = get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", schema.unlocks.ProblemUnlocks)
+        return await self._transport.send(call)
 
     async def problem_records(self, name: str | UUID) -> tuple[schema.unlocks.ObjectiveRecord, ...]:
         """Return the record history of a problem version, newest first within an objective."""
@@ -102,9 +101,8 @@ class AsyncClient:
 
     async def rollout(self, rollout_id: str | UUID) -> schema.candidates.RolloutDetail:
         """Return a rollout with its prompt and completion."""
-        return await self._transport.send(
-            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", schema.candidates.RolloutDetail)
-        )
+        call = get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", schema.candidates.RolloutDetail)
+        return await self._transport.send(call)
 
     async def strategies(self) -> tuple[schema.runs.StrategyRecord, ...]:
         """Return the strategies with the JSON schemas of their options."""

@@ -88,9 +88,8 @@ class AsyncTournamentsClient(AsyncDeclarationsClient[Tournament, TournamentRecor
     ) -> TournamentRecord:
         """Add problems or seeds. The extension is recorded as an amendment."""
         body = {"reason": reason, "problems": list(problems), "seeds": list(seeds)}
-        return await self._transport.send(
-            post(f"{self._path(name)}:extend", TournamentRecord, body, timeout_s=LONG_TIMEOUT_S)
-        )
+        call = post(f"{self._path(name)}:extend", TournamentRecord, body, timeout_s=LONG_TIMEOUT_S)
+        return await self._transport.send(call)
 
 
 class AsyncCampaignsClient(AsyncDeclarationsClient[Campaign, CampaignRecord]):

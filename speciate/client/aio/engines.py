@@ -61,9 +61,8 @@ class AsyncEnginesClient(AsyncResourceClient):
             PolicyUnavailableError: The policy gave no usable answer.
         """
         body = {"messages": [dict(message) for message in messages], "n": n}
-        return await self._transport.send(
-            post(f"{_PATH}/{session}/completions", ModelAnswer, body, timeout_s=24 * LONG_TIMEOUT_S)
-        )
+        call = post(f"{_PATH}/{session}/completions", ModelAnswer, body, timeout_s=24 * LONG_TIMEOUT_S)
+        return await self._transport.send(call)
 
     async def evaluate(self, session: UUID, program: str, *, key: str = "") -> EngineEvaluation:
         """Evaluate a program and wait for its result. Calls with the same ``key`` cost one evaluation.

@@ -180,9 +180,8 @@ class AsyncRunHandle:
 
     async def hint(self, text: str) -> schema.candidates.AdviceRecord:
         """Give a hint of at most 1,000 characters, which later prompts for changes show as long as it helps."""
-        return await self._transport.send(
-            post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text})
-        )
+        call = post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text})
+        return await self._transport.send(call)
 
     async def ask(
         self, count: int = 1, *, parents: Iterable[int] = (), policy: str | None = None

@@ -170,9 +170,8 @@ class AsyncCandidatesClient(AsyncResourceClient):
 
     async def lineage(self, candidate_id: str | UUID) -> tuple[schema.candidates.CandidateRecord, ...]:
         """Return the nearest 100 ancestors of a candidate."""
-        return await self._transport.send(
-            get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord)
-        )
+        call = get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord)
+        return await self._transport.send(call)
 
 
 def _body(

@@ -76,13 +76,12 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
             enqueue(connection, name, run.project_id, data)
 
 
-def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:
-    """Enqueue an event for every subscribed webhook of a project, and return their number."""
+def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> None:
+    """Enqueue an event for every subscribed webhook of a project."""
     subscribed = connection.execute(SQL.subscribed, {"event": event.value, "project_id": project_id}).scalars().all()
     rows = [{"id": uuid7(), "webhook_id": webhook, "event": event.value, "data": dict(data)} for webhook in subscribed]
     if rows:
         connection.execute(SQL.enqueue, rows)
-    return len(rows)
 
 
 def _is_reported(event: Event) -> bool:

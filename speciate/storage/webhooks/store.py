@@ -1,7 +1,7 @@
 """Store webhooks, and list their deliveries."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from speciate.storage import cursors
 from speciate.storage.database import with_new_id, with_retries
 from speciate.storage.lookup import require_row
 from speciate.storage.tables.webhooks import webhook_deliveries, webhooks
-from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
+from speciate.storage.webhooks.queue import DeliveryQueue
 
 
 @dataclass
@@ -90,16 +90,6 @@ class WebhookStore(DeliveryQueue):
             query = query.where(table.c.state == state.value)
         rows = self._rows(query)
         return cursors.page(rows, limit, lambda row: DeliveryRecord.model_validate(row._asdict()), cursors.by_id)
-
-    @with_retries
-    def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
-        """Enqueue an alarm for the project's webhooks (the default project's if unscoped), and return their number.
-
-        ``name`` is the kind of alarm, such as ``run.stuck``; ``run_id`` in ``facts`` adds links to the run.
-        """
-        with self._engine.begin() as connection:
-            data = {"name": name, "message": message, **(facts or {})}
-            return enqueue(connection, WebhookEvent.ALARM, self._home, data)
 
     @with_retries
     def renew(self) -> int:

@@ -41,14 +41,12 @@ class Reconciler:
         with reading(self.engine) as connection:
             expired = connection.execute(SQL.expired, keys).all()
             overdue = connection.execute(SQL.overdue, keys).scalars().all()
-        steps: tuple[tuple[str, Callable[[Any], None], Sequence[Any]], ...] = (
-            ("reclaim", self._reclaim, expired),
-            ("end overdue", self._end_overdue, overdue),
-        )
-        for name, step, rows in steps:
-            for each in rows:
-                with guarded(f"{name}: {each}"):
-                    step(each)
+        for work in expired:
+            with guarded(f"reclaim: {work}"):
+                self._reclaim(work)
+        for run_id in overdue:
+            with guarded(f"end overdue: {run_id}"):
+                self._end_overdue(run_id)
         with self.engine.begin() as connection:
             resent = [Commit(row.run_id, dispatch=(work_ref(row),)) for row in connection.execute(SQL.resend, keys)]
         return ReconcileReport((*self._commits, *resent), self._retried, self._poisoned, len(resent))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
-from speciate.tournaments.report.measures import BudgetLaw, NoisyScore
+from speciate.tournaments.report.measures import BudgetLaw
 from speciate.tournaments.report.models import Report
 
 
@@ -22,10 +22,10 @@ def draws(report: Report) -> Section:
 
 
 def noisy(report: Report) -> Section:
-    scores = {(each.problem, each.entrant): each for each in report.noisy}
+    scores = {(s.problem, s.entrant): f"{s.score:.3g} ± {s.margin:.2g} n={s.runs}" for s in report.noisy}
     entrants = report.matrix.entrants
     rows = tuple(
-        (problem, *(_noisy(scores.get((problem, entrant))) for entrant in entrants))
+        (problem, *(scores.get((problem, entrant), "–") for entrant in entrants))
         for problem in dict.fromkeys(each.problem for each in report.noisy)
     )
     note = (
@@ -34,10 +34,6 @@ def noisy(report: Report) -> Section:
     )
     columns = ("problem", *(f">{name}" for name in entrants))
     return Section("noisy", "Best scores on noisy problems", note if rows else "", columns, rows)
-
-
-def _noisy(score: NoisyScore | None) -> str:
-    return "–" if score is None else f"{score.score:.3g} ± {score.margin:.2g} n={score.runs}"
 
 
 def laws(report: Report) -> tuple[Section, Section]:

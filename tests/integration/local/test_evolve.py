@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,57 @@ def test_a_command_improves_a_program_and_goes_on_after_an_interruption(data_dir
     assert best["run"] == run
     assert best["rewards"]["combined_score"] > 0.7
     assert (task / "better" / "candidate.py").is_file()
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """Interrupt a run in progress and return its id."""
+    assert process.stdout is not None
+    run: str = json.loads(process.stdout.readline())["id"]
+    for line in process.stdout:
+        if json.loads(line).get("kind") == "batch.evaluated":
+            process.send_signal(signal.SIGINT)
+            break
+    _, notes = process.communicate(timeout=120)
+    assert process.returncode == 130, notes
+    return run
+
+
+def test_a_run_of_an_older_version_of_its_problem_goes_on(data_dir: Path, task: Path) -> None:
+    arguments = ("initial_program.py", "evaluator.py", "-n", "60", "--seed", "5", "--no-out", "--json")
+    run = interrupted(command(data_dir, task, *arguments))
+    (task / "evaluator.py").write_text(EVALUATOR.replace("0.7", "0.8"))
+    other = command(data_dir, task, *arguments)
+    output, notes = other.communicate(timeout=180)
+    assert other.returncode == 0, notes
+    assert json.loads(output.splitlines()[0])["id"] != run
+    (task / "evaluator.py").write_text(EVALUATOR)
+    again = command(data_dir, task, *arguments)
+    output, notes = again.communicate(timeout=180)
+    assert again.returncode == 0, notes
+    assert json.loads(output.splitlines()[0])["id"] == run
+
+
+def test_the_end_of_a_watch_leaves_the_run_of_another_command_alone(data_dir: Path, task: Path) -> None:
+    arguments = ("initial_program.py", "evaluator.py", "-n", "5000", "--seed", "6", "--no-out", "--json")
+    executes = command(data_dir, task, *arguments)
+    assert executes.stdout is not None
+    run = json.loads(executes.stdout.readline())["id"]
+    watches = command(data_dir, task, "watch", run, "--no-out", "--json", verb="runs")
+    assert watches.stdout is not None
+    watches.stdout.readline()
+    notes = ""
+    while watches.returncode is None:  # pydantic loses an interrupt that arrives while it calls a discriminator
+        watches.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            _, notes = watches.communicate(timeout=10)
+    assert watches.returncode == 130
+    assert "paused" not in notes
+    assert executes.poll() is None
+    executes.send_signal(signal.SIGINT)
+    executes.communicate(timeout=120)
+    assert executes.returncode == 130
+    cancels = command(data_dir, task, "cancel", run, verb="runs")
+    assert "cancelled" in cancels.communicate(timeout=60)[0]
 
 
 def test_an_estimate_comes_before_the_run_and_stays_with_it(data_dir: Path, task: Path) -> None:

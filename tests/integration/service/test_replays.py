@@ -14,6 +14,7 @@ from speciate.settings import Settings
 from tests.integration.service.conftest import Lab
 from tests.support.runs import ToyEvaluator, toy_problem
 from workers.composition import UnitWorker
+from workers.retention import prune_runs
 
 pytestmark = pytest.mark.servers
 
@@ -73,3 +74,18 @@ def test_a_replay_without_an_evaluator_ends_with_its_reason(lab: Lab, settings: 
     assert "Programs in &lt;Rust&gt; need sandbox tier A." in text
     assert "waiting for a worker" not in text
     assert "Replay candidate" in text
+
+
+def test_a_pruned_program_cannot_be_replayed(lab: Lab) -> None:
+    run = lab.start(20)
+    lab.work(evaluator=Seeded())
+    assert prune_runs(lab.stores, -1.0) == 1
+    listed = lab.stores.queries.candidates(run, limit=20).items  # pruning keeps the programs of the front
+    candidate = next(each for each in listed if not lab.stores.queries.candidate(each.id).program)
+    address, own = f"/runs/{run}/candidates/{candidate.number}", {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    answer = lab.api.http.post(f"{address}/replay", data={"button": ""}, headers=own)
+    assert answer.status_code == 409
+    assert "evaluated before its text was pruned" in answer.text
+    page = lab.api.get(address).text
+    assert "Its text was pruned, so there is nothing to replay." in page
+    assert "Replay candidate" not in page

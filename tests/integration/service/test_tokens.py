@@ -338,3 +338,10 @@ def test_audit_does_not_wait_for_an_unavailable_database(
     assert api.post("/v1/problems", {"definition": problem}).status_code == 201
     (entry,) = stores.audit.list(project=None).items
     assert (entry.action, entry.status) == ("POST /v1/problems", 201)
+
+
+def test_requests_without_a_token_do_not_fill_the_audit_log(lab: Api, stores: Stores) -> None:
+    for _ in range(60):
+        assert lab.post("/v1/problems", {}, headers=bearer("spt_wrong")).status_code in {401, 429}
+    anonymous = [entry for entry in stores.audit.list(project=None, limit=100).items if entry.principal == "anonymous"]
+    assert 1 <= len(anonymous) < 40

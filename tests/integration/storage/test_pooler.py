@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 
+from service.metrics import InstallationCollector
 from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
@@ -125,3 +126,17 @@ def test_without_the_setting_prepared_statements_are_missing_in_the_next_session
         pytest.raises(psycopg.Error, match="prepared statement"),
     ):
         query(*(one, two) * 4)
+
+
+def test_the_gauges_are_read_through_the_pooler(pooled: Stores) -> None:
+    url = pooled.engine.url.render_as_string(hide_password=False)
+    collectors = [InstallationCollector(pooled, url, stall_s=900, statement_s=7, streams=lambda: 0) for _ in range(2)]
+    for collector in collectors * 8:
+        collector._read_at = float("-inf")
+        up = {sample.labels["server"]: sample.value for metric in collector.collect() for sample in metric.samples
+              if sample.name == "speciate_up"}  # fmt: skip
+        assert up["postgresql"] == 1
+    with pooled.engine.connect() as connection:  # a session that the collectors used, too
+        assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "0"
+    for collector in collectors:
+        collector.close()

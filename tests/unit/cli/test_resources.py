@@ -414,3 +414,14 @@ def test_strategies(cli: Cli, service: FakeService) -> None:
 @pytest.mark.parametrize("option", ["--older-than", "--audit-older-than"])
 def test_prune_rejects_ages_beyond_the_calendar(cli: Cli, option: str) -> None:
     assert cli("prune", option, "1e6").code == ExitCode.USAGE
+
+
+def test_bundled_policies_that_a_user_archived_are_not_restored(cli: Cli, service: FakeService) -> None:
+    from speciate.policies.bundled import bundled_policies
+
+    archived, *others = [policy.slug for policy in bundled_policies()]
+    service.on("GET", f"/v1/policies/{archived}", say(policy_json() | {"archived_at": "2026-11-01T00:00:00Z"}))
+    service.on("POST", "/v1/policies", say(policy_json()))
+    assert cli("policies", "add", "--bundled").code == ExitCode.OK
+    added = [request.body["definition"]["slug"] for request in service.requests if request.method == "POST"]
+    assert added == others

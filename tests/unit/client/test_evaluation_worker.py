@@ -34,13 +34,14 @@ def test_leases_are_renewed_after_a_refused_renewal() -> None:
         def acquire(self, **_: Any) -> list[SimpleNamespace]:
             return [leases.pop()] if leases else []
 
-        def renew(self, _: object, lease_s: float) -> None:
+        def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
             renewals.append(lease_s)
             if len(renewals) == 1:
                 raise TooManyRequestsError("slow down", retry_after_s=1.0)
             if len(renewals) == 2:
                 raise ConfigurationError("a page of a proxy")
             renewed.set()
+            return [SimpleNamespace(lease_until="soon") for _ in leases]
 
         def submit_all(self, _: object) -> list[SimpleNamespace]:
             return [SimpleNamespace(status="booked")]
@@ -269,8 +270,9 @@ def test_a_candidate_that_fails_because_of_the_stop_is_given_back() -> None:
         def acquire(self, **_: Any) -> list[SimpleNamespace]:
             return [lease]
 
-        def renew(self, leases: list[SimpleNamespace], lease_s: float) -> None:
+        def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
             renewals.extend((each.id, lease_s) for each in leases)
+            return [SimpleNamespace(lease_until=None) for _ in leases]
 
     def evaluate(_: object) -> dict[str, float | None]:
         worker.stop()
@@ -279,3 +281,34 @@ def test_a_candidate_that_fails_because_of_the_stop_is_given_back() -> None:
     worker = EvaluationWorker(SimpleNamespace(evaluations=Evaluations()), evaluate)  # type: ignore[arg-type]
     worker.run_until()
     assert (lease.id, 0) in renewals
+
+
+def test_the_worker_knows_the_leases_that_the_service_ended() -> None:
+    waiting = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=2, problem="sum@1") for _ in range(2)]
+    ended = waiting[1]
+
+    class Evaluations:
+        def acquire(self, **_: Any) -> list[SimpleNamespace]:
+            return [waiting.pop()] if waiting else []
+
+        def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
+            return [SimpleNamespace(lease_until=None if each is ended else "soon") for each in leases]
+
+        def submit_all(self, _: object) -> list[SimpleNamespace]:
+            return [SimpleNamespace(status="booked")]
+
+    seen: list[bool] = []
+
+    def evaluate(lease: Any) -> dict[str, float | None]:
+        if lease is ended:
+            deadline = time.monotonic() + 60
+            while lease.lease not in worker.lost:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        seen.append(lease.lease in worker.lost)
+        return {"x": 1.0}
+
+    worker = EvaluationWorker(SimpleNamespace(evaluations=Evaluations()), evaluate, lease_s=1.0)  # type: ignore[arg-type]
+    worker.run_until(most=2)
+    assert seen == [True, False]
+    assert worker.lost == {ended.lease}

@@ -203,3 +203,16 @@ def test_languages_are_listed_with_their_version_or_their_problem():
     found = list(Toolchains().languages())
     assert [each.name for each in found] == [known.name for known in KNOWN.values()]
     assert all(bool(each.version) != bool(each.problem) for each in found)
+
+
+def test_a_tolerance_holds_for_the_numbers_of_a_printed_text(cached, make_problem):
+    cases = [{"input": [""], "expected": "pi 3.14159265\n", "tolerance": 1e-6}]
+    language = {"name": "sh", "file": "program.sh", "run": ["/bin/sh", "program.sh"]}
+    problem = make_problem("cases", cases=cases, language=language)
+    close, far = cached.evaluate(problem, ["echo pi 3.1415927", "echo pi 3.1416"], seeds=[0, 0])
+    assert (close.rewards, far.rewards) == ((1.0,), (0.0,))
+
+
+def test_built_files_may_be_named_like_inner_classes_of_java(cached, made):
+    build = ["/bin/sh", "-c", "echo inner > 'Main$Inner.class'"]
+    assert "inner" in output_of(cached, made(build=build), "read x < 'Main$Inner.class'; echo $x")

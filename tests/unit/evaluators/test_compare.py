@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from evaluators.compare import equal
+from evaluators.compare import equal, words_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,20 @@ from evaluators.compare import equal
 )
 def test_equal(expected, got, tolerance, same):
     assert equal(expected, got, tolerance) is same
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "same"),
+    [
+        ("3.14159 ok", "3.1415904  ok", True),
+        ("3.14159 ok", "3.15 ok", False),
+        ("3.14159 ok", "3.14159 no", False),
+        ("1\n2", "1 2", True),
+        ("1 2", "1 2 3", False),
+        ("1e3 -.5", "1000 -0.5", True),
+        ("nan", "nan", True),
+        ("x", 3, False),
+    ],
+)
+def test_numbers_in_texts_are_compared_within_a_tolerance(expected: str, got: object, same: bool) -> None:
+    assert equal(words_of(expected), words_of(got), 1e-6) is same

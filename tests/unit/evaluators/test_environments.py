@@ -16,7 +16,7 @@ import pytest
 from evaluators.contained.tier_a import NAME as TIER_A
 from evaluators.environments import EnvironmentStore
 from evaluators.evaluator import SandboxEvaluator
-from evaluators.package_installation import environment
+from evaluators.package_installation import _PIP, environment
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
@@ -255,3 +255,10 @@ def test_what_needs_too_much_memory_is_not_compiled(index, store, monkeypatch):
     wheel(index, "names", extra={"names/many.py": "a\n" * 1_000_000})
     with store.use(["names"]) as environment:
         assert {path.name.partition(".")[0] for path in environment.site.rglob("*.pyc")} == {"__init__"}
+
+
+def test_a_python_without_pip_says_how_to_install_it(store, monkeypatch):
+    absent = _PIP.replace("pip._internal", "absent_pip._internal")
+    monkeypatch.setattr("evaluators.package_installation._PIP", absent)
+    with pytest.raises(EvaluatorUnavailableError, match="this Python has no pip: run `python -m ensurepip`"):
+        store.use(["one"]).__enter__()

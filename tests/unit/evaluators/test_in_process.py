@@ -134,3 +134,13 @@ def test_a_text_that_looks_like_binary_content_is_scored_as_it_is(sandbox, probl
     made = problem(evaluator=script, language=language, seed_program="a", objectives=[{"name": "score"}])
     for text in ("data:;base64,!", "data:;base64,eCA9IDE="):
         assert evaluate(sandbox, made, text).rewards == (float(len(text)),)
+
+
+def test_metrics_that_are_no_numbers_are_notes_and_rewards_must_be(sandbox, problem):
+    script = "def evaluate(path):\n    return {'score': 0.5, 'seen': {1, 2}, 'at': 1j}\n"
+    evaluation = evaluate(sandbox, problem(evaluator=script), GOOD)
+    assert evaluation.rewards == (0.5,)
+    assert "1j" in str(evaluation.artifacts)
+    assert "{1, 2}" in str(evaluation.artifacts)
+    wrong = evaluate(sandbox, problem(evaluator="def evaluate(path):\n    return {'score': 1j}\n"), GOOD)
+    assert "reward 'score' is complex: expected a finite number" in wrong.failure.detail

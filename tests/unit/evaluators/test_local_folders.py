@@ -86,3 +86,25 @@ def test_a_folder_too_deep_to_be_removed_stops_nobody(monkeypatch: pytest.Monkey
     assert make_temporary_folder("image").exists()
     remove(str(left))
     assert not left.exists()
+
+
+def test_the_folder_of_files_is_held_against_programs_that_tidy_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders = ProblemFolders()
+    tidies = f"from fcntl import *; import os; flock(os.open({str(folders.root)!r}, 0), LOCK_EX | LOCK_NB)"
+    assert b"BlockingIOError" in subprocess.run([sys.executable, "-c", tidies], capture_output=True, check=False).stderr
+    folders.close()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_large_files_go_with_their_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders = ProblemFolders()
+    for files, stays in (({"a.txt": "x"}, True), ({"a.txt": "x" * (2 << 20)}, False)):
+        with folders.opened(files, once=False) as folder:
+            assert folder is not None
+            assert (folder / "data" / "a.txt").is_file()
+        assert folder.exists() is stays
+    folders.close()
