@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.parts import median, show
-from experiments.real_model.plan import PLANS
+from experiments.real_model.plan import PLANS, SET
 from experiments.real_model.shared_sandbox import opened_sandbox, served_sandbox
 from speciate.settings import Settings
 from speciate.training.tasks.choices import ChoicesTask
@@ -23,7 +23,7 @@ from speciate.training.tasks.task import Split
 TRAININGS: Final = (2, 7, 14)
 REPEATS: Final = 3
 PLAN: Final = PLANS["gpu"]
-ANSWERS: Final = 24
+ANSWERS: Final = PLAN.sets * SET
 """Answers to a prompt in an update."""
 
 

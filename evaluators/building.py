@@ -22,7 +22,7 @@ from speciate.domain.limits import Limits
 from speciate.domain.values import FILE_PATH, digest_of
 
 MAX_BUILT_FILES: Final = 1024
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _PATH: Final = re.compile(FILE_PATH.replace("._-", "._$-"))
 """With the dollar sign of Java's inner classes."""
 _SCRATCH: Final = 8
@@ -60,7 +60,9 @@ def _build(batch: EvaluationBatch, language: Language, files: BuiltFiles) -> Bui
         except SessionEndedError as ended:
             late = batch.expired and ended.ending is EndReason.LATE
             failure = failure_of(ended, session.end(), limits)
-            return BATCH_DEADLINE if late else _named(failure)
+            if late or failure.lost:
+                return BATCH_DEADLINE if late else failure
+            return Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
         session.end()
     return read_build(message, language.build_bytes)
 
@@ -93,10 +95,6 @@ def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
             if len(built) == len(listed) and size <= max_bytes:
                 return built
     return Failure(FailureKind.INVALID_OUTPUT, "build_malformed", "the build reported something else than its files")
-
-
-def _named(failure: Failure) -> Failure:
-    return failure if failure.lost else Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
 
 
 def _file(name: str, entry: object) -> tuple[str, bool] | None:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from . import numba_cache
 from .direct_channel import DirectChannel
-from .program import describe, import_generators, load, reason_of, seed_generators, show_libraries
+from .program import DETAIL_CHARS, describe, import_generators, load, reason_of, seed_generators, show_libraries
 from .wire import LABEL_CHARS, MAX_NOTES, PROGRESS_CHARS, TooLongError, Wire, encode
 
 NAME = "evaluator"
@@ -234,9 +234,16 @@ def _number(name: object, value: Any, first: dict[str, Any]) -> Any:
         if name in first["records"]:
             return None
         if name not in first.get("named", [name]):  # no reward: it becomes a note
-            return str(value)
+            return text_of(value)[:DETAIL_CHARS]
         raise TypeError(f"reward {str(name)!r} is {type(value).__name__}: expected a finite number") from None
     return plain
+
+
+def text_of(content: object) -> str:
+    try:
+        return str(content)
+    except Exception as error:  # noqa: BLE001  # a whole number of too many digits, or an object of the program
+        return f"{type(content).__name__} without a text: {type(error).__name__}"
 
 
 def _plain(value: Any) -> Any:

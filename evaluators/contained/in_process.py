@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .author import FOLDER, awaited, load_script, outcome_of, report
+from .author import FOLDER, awaited, load_script, outcome_of, report, text_of
 from .program import seed_generators
 from .wire import Wire
 
@@ -37,13 +37,6 @@ def _measure(function: Callable[[str], Any], path: str, notes: list[tuple[str, s
     result = awaited(function(path))
     artifacts = getattr(result, "artifacts", None)
     if isinstance(artifacts, dict):
-        texts = [(str(label), _text(content)) for label, content in artifacts.items() if content is not None]
+        texts = [(str(label), text_of(content)) for label, content in artifacts.items() if content is not None]
         notes += [(label, text) for label, text in texts if text.strip()]
     return getattr(result, "metrics", result)
-
-
-def _text(content: object) -> str:
-    try:
-        return str(content)
-    except Exception as error:  # noqa: BLE001  # a whole number of too many digits, or an object of the program
-        return f"{type(content).__name__} without a text: {type(error).__name__}"

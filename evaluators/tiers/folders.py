@@ -1,7 +1,8 @@
 """Folders of files that candidates read; only the worker writes them.
 
 In tier A a zygote mounts the common root read-only, and each candidate sees one folder of it. In tier B Landlock lets a
-candidate read one folder. The worker therefore writes a folder once for all candidates of a problem.
+candidate read one folder. The worker therefore writes a folder once for all candidates of a problem, or of a batch if
+its files are large.
 """
 
 import fcntl
@@ -9,7 +10,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -36,11 +37,12 @@ class ProblemFolders:
     def root(self) -> Path:
         with self._lock:
             if self._root is None:
-                self._root = make_temporary_folder(_KIND)
-                self._root.chmod(0o711)
-                # systemd-tmpfiles removes old files below a folder unless it is locked.
-                self._held = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(self._held, fcntl.LOCK_SH)
+                root = make_temporary_folder(_KIND)
+                root.chmod(0o711)
+                self._held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                with suppress(OSError):  # not every file system has locks
+                    fcntl.flock(self._held, fcntl.LOCK_SH)  # systemd-tmpfiles removes old files unless it is locked
+                self._root = root
             return self._root
 
     @contextmanager

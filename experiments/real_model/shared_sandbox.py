@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
-from tempfile import TemporaryDirectory
 from threading import Semaphore, Thread
 from typing import Any, Final, cast
 
@@ -19,6 +18,7 @@ from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError, SpeciateError
 from speciate.domain.problem import Problem
+from speciate.embedded.placement import make_runtime_dir
 from speciate.ports.evaluator import EvaluatorClient
 
 _ADDRESS: Final = "REAL_MODEL_SANDBOX"
@@ -83,6 +83,8 @@ class _Handler(StreamRequestHandler):
                 return server.sandbox.evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
         except SpeciateError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - the training is told
+            return EvaluatorUnavailableError(f"{type(error).__name__}: {error}")
 
 
 @contextmanager
@@ -98,11 +100,14 @@ def opened_sandbox() -> Iterator[EvaluatorClient]:
 @contextmanager
 def served_sandbox() -> Iterator[dict[str, str]]:
     """Serve a sandbox; yield the environment in which :func:`opened_sandbox` finds it."""
-    with TemporaryDirectory() as folder, closing(open_evaluator()) as sandbox:
-        path = str(Path(folder) / "sandbox")
-        with _Server(path, sandbox) as server:
+    folder = make_runtime_dir()  # where the path of a socket is short enough
+    path = str(folder / "sandbox")
+    try:
+        with closing(open_evaluator()) as sandbox, _Server(path, sandbox) as server:
             Thread(target=server.serve_forever, daemon=True).start()
             try:
                 yield {_ADDRESS: path}
             finally:
                 server.shutdown()
+    finally:
+        shutil.rmtree(folder)

@@ -47,8 +47,6 @@ class AcquireRequest(Value):
 
 
 class HeldLease(Value):
-    """A lease."""
-
     id: UUID
     lease: UUID
 

@@ -85,14 +85,9 @@ def evaluate(
             run = str(service.runs.get(run).id)
         except ForbiddenError as error:
             raise ForbiddenError(str(error), remedy="With this token, --run takes the whole id of a run.") from None
-
-    def evaluate_leased(lease: LeasedEvaluation) -> Rewards:
-        give_up = lambda: worker.stopping.is_set() or lease.lease in worker.lost  # noqa: E731
-        return _evaluate(lease, command, timeout, give_up=give_up)
-
     worker: EvaluationWorker = EvaluationWorker(
         service,
-        evaluate_leased,
+        lambda candidate: _evaluate(candidate, command, timeout, give_up=lambda: worker.gave_up(candidate)),
         problem=problem,
         run=run,
         capabilities=offered,

@@ -27,6 +27,8 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same directory that replaces ``path`` at the end."""
     part = path.parent / f"{path.name}.part"
     try:
+        if path.is_dir():  # before the records are read
+            raise ConflictError(f"{path} cannot be written: it is a directory.")
         yield part
         os.replace(part, path)  # noqa: PTH105
     except OSError as error:

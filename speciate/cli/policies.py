@@ -117,6 +117,7 @@ def add(
         with suppress(NotFoundError):  # --bundled does not restore what a user archived or deleted
             name = definition["slug"]
             if name != slug and visibility_of(service.policies.get(name)) is not Visibility.VISIBLE:
+                output.print_note(f"{name} is archived or deleted: `speciate policies restore {name}`.")
                 continue
         version = service.policies.add(definition, api_key=api_key, check=not unchecked)
         output.print_result(version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}")

@@ -94,9 +94,8 @@ class EvaluationWorker:
     worked: bool = False
     """True once a candidate was scored: refused rewards are then the fault of candidates."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
-    lost: set[UUID] = field(default_factory=set, init=False)
-    """Leases that the service ended: results under them do not count."""
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
+    _lost: set[UUID] = field(default_factory=set, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _free: threading.Semaphore = field(init=False)
     _error: BaseException | None = field(default=None, init=False)
@@ -147,6 +146,10 @@ class EvaluationWorker:
         """End soon: candidates under evaluation are given back, and their results do not count."""
         self.stopping.set()
 
+    def gave_up(self, candidate: LeasedEvaluation) -> bool:
+        """Return True if a result would not count: the worker stops, or the service ended the lease."""
+        return self.stopping.is_set() or candidate.lease in self._lost
+
     def _acquire(self, idle_s: float | None) -> LeasedEvaluation | None:
         left = self.wait_s if idle_s is None else idle_s - (time.monotonic() - self._idle_since)
         left = max(left, 1.0) if self._held else left
@@ -173,6 +176,8 @@ class EvaluationWorker:
             if self.stopping.is_set():  # the function may have been interrupted
                 with suppress(UnavailableError):  # its lease lapses, unless it was given back already
                     self.client.evaluations.renew([candidate], lease_s=0)
+                return
+            if self.gave_up(candidate):
                 return
             self._raise_if_broken(candidate, result, raised)
             outcome = self._submit(candidate, result)
@@ -257,7 +262,7 @@ class EvaluationWorker:
             leases = [*self._held.values()]
         with suppress(SpeciateError):  # the next beat tries again, or the leases lapse
             renewed = self.client.evaluations.renew(leases, lease_s=lease_s)
-            self.lost |= {lease.lease for lease, now in zip(leases, renewed, strict=True) if now.lease_until is None}
+            self._lost |= {lease.lease for lease, now in zip(leases, renewed, strict=True) if now.lease_until is None}
 
 
 def located(error: BaseException) -> str:

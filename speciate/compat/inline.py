@@ -144,7 +144,7 @@ def _read(system: str, folder: Path, choice: Choice) -> Draft:
     if system == "speciate":
         return read_evaluated(folder, choice, "", kind=_OwnDraft, wall_s=_OWN_WALL_S)
     draft = read_directory(system, folder, choice)
-    configured = (folder / CONFIG).is_file() and not any(each.endswith(NOT_USED) for each in draft.remarks)
+    configured = (folder / CONFIG).is_file() and not any(NOT_USED in each for each in draft.remarks)
     if system == "openevolve" and choice.config is None and configured:
         used = f"of {CONFIG}, its system_message, evaluator and feature_dimensions are used"
         draft = replace(draft, remarks=(*draft.remarks, f"{used}; pass --config {folder / CONFIG} for the rest"))

@@ -106,8 +106,6 @@ def with_program(files: Mapping[str, str], place: Path, path: str, *, inside: bo
 
 @dataclass(frozen=True)
 class Packages:
-    """Packages of a directory."""
-
     named: tuple[str, ...] = ()
     """Those of ``requirements.txt``, and those of well-known modules that the files import."""
     demanded: tuple[str, ...] = ()

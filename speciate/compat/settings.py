@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from speciate.compat.folder import read_plain, refused
-from speciate.domain.errors import InvalidInputError
 from speciate.domain.validation import first_mistake
 from speciate.domain.values import Finite
 from speciate.problems.lockfile import UnreadableError
 
 CONFIG: Final = "config.yaml"
 MOST_S: Final = 86_400.0
-NOT_USED: Final = " is not used: it is no configuration of OpenEvolve"
+NOT_USED: Final = "is not used: it"
 
 _MAX_CONFIG_CHARS: Final = 1 << 16
 _MAX_ALIASES: Final = 16
@@ -83,7 +82,7 @@ def settings_in(folder: Path, config: Path | None = None, *, alone: bool = False
     """Return the settings of a configuration, by default ``config.yaml`` of the folder, and notes about them.
 
     Of one that the user names, a note lists what is not used. With ``alone`` (``read_folder``) the folder's own may
-    belong to anything else: one that cannot be read is left out.
+    belong to anything else: one without any of these settings is left out.
     """
     if config is not None:
         settings, remarks = _settings_of(config.parent, config.name, [])
@@ -98,12 +97,15 @@ def settings_in(folder: Path, config: Path | None = None, *, alone: bool = False
         if not others:
             return Settings(), [f"no {CONFIG} found: the limits are the other system's defaults"]
         name, remarks = others[0], [f"no {CONFIG} found: the settings are those of {others[0]}"]
-    try:
-        return _settings_of(folder, name, remarks)
-    except InvalidInputError:
-        if not alone:
-            raise
-        return Settings(), [f"{name}{NOT_USED}"]
+    if alone:
+        try:
+            values = _values_in(read_plain(folder, name))
+            foreign = "" if values.keys() & Settings.model_fields else "has no setting of OpenEvolve that is used"
+        except UnreadableError as error:
+            foreign = str(error)
+        if foreign:
+            return Settings(), [f"{name} {NOT_USED} {foreign}"]
+    return _settings_of(folder, name, remarks)
 
 
 def _settings_of(folder: Path, name: str, remarks: list[str]) -> tuple[Settings, list[str]]:

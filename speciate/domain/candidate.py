@@ -62,8 +62,11 @@ _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost", REFUSED_REWARDS
 
 
 _AFTER_THE_ERROR: Final = re.compile(
-    r"\s|note: |Node\.js v|Calls: |Execution halted|goroutine |main\.(?!tsx?\()\S+\(|\S+: it (?:exited|was killed) "
+    r"(?!  what\(\): )\s|note: |Node\.js v|Calls: |Execution halted|Error termination|#\d|\d+ errors?\b|Stacktrace:"
+    r"|error: aborting due|For more information about|in expression starting"
+    r"|[a-z./]\S*: it (?:exited with code|was killed by) \S+$"
 )
+_GO_ROUTINES: Final = re.compile(r"\n+goroutine \d+ \[")
 """Lines that programs of other languages print after the error."""
 
 
@@ -78,7 +81,7 @@ class Failure:
     @property
     def last_line(self) -> str:
         """The line of the detail that tells the error, at most 300 characters; without a detail kind and reason."""
-        lines = self.detail.strip().splitlines()
+        lines = _GO_ROUTINES.split(self.detail)[0].strip().splitlines()
         errors = [line for line in lines if line and not _AFTER_THE_ERROR.match(line)]
         return (errors or lines)[-1].strip()[:300] if lines else f"{self.kind.value} ({self.reason})"
 

@@ -148,9 +148,9 @@ class Diagnosis(Value):
 
     @property
     def summary(self) -> str:
-        """One line: what failed, how often, and the last line of the detail."""
-        lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
-        cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
+        """One line: what failed, how often, and the line of the detail that tells the error."""
+        line = Failure(FailureKind.REJECTED, self.reason, self.detail).last_line
+        cause = f"{self.reason}: {line}" if self.detail.strip() else self.reason
         if self.reason in {REFUSED, ONLY_REASONING, NO_TEXT, *TRUNCATED}:
             cause = f"{self.detail[:1000].rstrip('.')}. {self.remedy}"
         elif self.reason == REPEATED:

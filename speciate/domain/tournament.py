@@ -44,8 +44,6 @@ class StoppingRule(StrEnum):
 
 
 class PlannedRun(NamedTuple):
-    """One run of the plan."""
-
     problem: str
     seed: int
     entrant: str

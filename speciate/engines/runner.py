@@ -1,9 +1,11 @@
 """Lease runs that wait for an engine, and run it on each."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,7 +49,8 @@ class EngineRunner:
                 before it sends one, which gives its run back.
         """
         with ThreadPoolExecutor(self.slots, thread_name_prefix="engine") as pool:
-            slots = [pool.submit(self._serve) for _ in range(self.slots)]
+            # The context says whether ``report`` prints JSON.
+            slots = [pool.submit(copy_context().run, self._serve) for _ in range(self.slots)]
             wait(slots, return_when=FIRST_EXCEPTION)
             if any(slot.done() and slot.exception() for slot in slots):
                 self.stopping.set()
@@ -63,7 +66,8 @@ class EngineRunner:
         idle_since = time.monotonic()
         while not self.stopping.is_set():
             left = _WAIT_S if self.idle_s is None else max(self.idle_s - (time.monotonic() - idle_since), 0.0)
-            session = retried(partial(acquire, wait_s=min(_WAIT_S, left)), self.stopping)
+            within_s = math.inf if self.idle_s is None else left
+            session = retried(partial(acquire, wait_s=min(_WAIT_S, left)), self.stopping, within_s=within_s)
             if session is not None:
                 self._run(session)
                 idle_since = time.monotonic()

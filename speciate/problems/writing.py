@@ -21,10 +21,9 @@ _LINE_WIDTH: Final = 110
 
 
 def write(texts: Mapping[str, str], folder: Path, *, remedy: str = "Name a new directory.") -> list[Path]:
-    """Write the files of a problem into a new or empty directory, else raise ``ConflictError``; return their paths."""
+    """Write files into a new or empty directory, else raise ``ConflictError``; return their paths. Check it without."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        if folder.exists() and any(folder.iterdir()):
             raise ConflictError(f"{folder} is not empty.", remedy=remedy)
         paths = [folder / name for name in texts]
         for path, content in zip(paths, texts.values(), strict=True):

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import Field, JsonValue
 
+from speciate.domain.campaign import waits_for_grant
 from speciate.domain.diagnosis import Diagnosis
 from speciate.domain.learning import LearningCounters
 from speciate.domain.problem import Problem
@@ -202,6 +203,11 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         """The state for display; a completed run without a result says so, and a running one that waits."""
         waits = self.waits or (self.state is RunState.RUNNING and self.reason)
         return "no result" if self.no_result else "waiting" if waits else self.state.value
+
+    @property
+    def stays_paused(self) -> bool:
+        """True if it is paused until somebody resumes it: a campaign itself ends the pauses between its slices."""
+        return self.state is RunState.PAUSED and not waits_for_grant(self.reason)
 
     @property
     def cause(self) -> str | None:

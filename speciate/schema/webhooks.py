@@ -43,8 +43,6 @@ class DeliveryRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that is due."""
-
     id: UUID
     """ID of the delivery, the same for every attempt."""
     webhook_id: UUID

@@ -53,7 +53,6 @@ def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -
 
 
 def _revision(record: CampaignRecord) -> str:
-    """Return a text that changes with the data of the figures: the decisions and their results."""
     return f"{record.state}-{record.slices}-{record.spent}-{record.unlocked}"
 
 

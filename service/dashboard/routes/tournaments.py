@@ -162,7 +162,6 @@ def download_report(name: str, dashboard: DashboardDep) -> Response:
 
 
 def _revision(record: TournamentRecord) -> str:
-    """Return a text that changes with the data of the figures, when a run ends."""
     return f"{record.state}-{record.ended}-{len(record.amendments)}"
 
 

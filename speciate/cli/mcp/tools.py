@@ -139,7 +139,7 @@ class _Tools:
             yield await client.runs.get(name)
 
     async def list_problems(self) -> Json:
-        """List the problems of the service with their objectives and targets, and bundled ones that start_run adds."""
+        """List the 50 newest problems with their objectives and targets, and bundled ones that start_run adds."""
         async with self._client() as client:
             problems = await _first(client.problems.list())
         listed = [
@@ -168,7 +168,7 @@ class _Tools:
         return {"problem": name, **facts, "first_reached_by": firsts}
 
     async def list_runs(self, state: Literal["running", "paused", "completed", "any"] = "running") -> Json:
-        """List runs, newest first. Any running one takes proposals."""
+        """List the 50 newest runs. Any running one takes proposals."""
         async with self._client() as client:
             runs = await _first(client.runs.list(state=None if state == "any" else state, group="own"))
             return {"runs": [await self._status(run) for run in runs]}
@@ -252,7 +252,7 @@ class _Tools:
             return _result(await handle.proposal(number, wait_s=wait_s))
 
     async def candidates(self, run: Run, which: Literal["front", "elites", "newest", "failed"] = "front") -> Json:
-        """List candidates without their programs: the Pareto front, best first, or others, newest first."""
+        """List 50 candidates without their programs: the Pareto front, best first, or others, newest first."""
         async with self._run(run) as handle:
             front = (await handle.front())[:_LISTED] if which == "front" else ()
             problem, hidden = await self._problem(handle), await self._hidden(handle)
@@ -282,7 +282,7 @@ class _Tools:
         problem: Annotated[str | None, Field(description="Limit to a problem.")] = None,
         run: Annotated[str | None, Field(description="Limit to a run.")] = None,
     ) -> Json:
-        """List confirmed targets, newest run first: which policy reached each, at what cost, and who proposed it."""
+        """List the 20 newest confirmed targets: which policy reached each, at what cost, and who proposed it."""
         async with self._client() as client:
             run_id = None if run is None else (await client.runs.get(run)).id
             unlocks = await _first(client.unlocks(problem=problem, run=run_id), _UNLOCKS)

@@ -157,8 +157,8 @@ def list_(
 ) -> None:
     """List problem versions, newest first."""
     if bundled:
-        if slug is not None:
-            raise InvalidInputError("--bundled lists all bundled problems: omit the name.")
+        if (slug, visibility, limit) != (None, Visibility.VISIBLE, 50):
+            raise InvalidInputError("--bundled lists all bundled problems: omit name, --visibility and --limit.")
         _list_bundled()
         return
     problems = first_records(client().problems.list(slug, visibility=visibility), limit)

@@ -150,11 +150,12 @@ def import_command(
         draft = read_directory(kind, Path(name), Choice(program, evaluator, include=tuple(include or ())))
         more = {"limits": limits or (), "requirements": requirement or ()}
         draft = adjusted(draft, slug=slug, wall_s=wall_s, memory_mb=memory_mb, **more)
+        folder, remedy = Path(into or f"{draft.slug}-problem"), "Name a new directory with --into."
+        write({}, folder, remedy=remedy)  # the score may take minutes
         draft, anyway = in_image(draft, Path(name), image, anyway=anyway)
         rewards: dict[str, Any] = {"maximize": maximize or (), "minimize": minimize or (), "targets": target or ()}
         converted = convert(draft, evaluate_seed, **rewards, anyway=anyway)
-        folder = Path(into or f"{draft.slug}-problem")
-        print_converted(converted, write(converted.files, folder, remedy="Name a new directory with --into."))
+        print_converted(converted, write(converted.files, folder, remedy=remedy))
         return
     options = (maximize, minimize, target, slug, wall_s, memory_mb, limits, requirement, image, program, evaluator)
     if any((*options, include, anyway)):

@@ -87,8 +87,6 @@ The name is that of the extra that installs the module.
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """A tracker to log to."""
-
     name: str
     adapter: Any
     project: str
@@ -224,7 +222,8 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
         try:
             tracker.adapter.init(tracker.project or record.problem, name, config)
         except Exception as error:
-            raise ConfigurationError(f"{tracker.name} cannot be opened: {error}") from error
+            remedy = f"The run goes on. Watch it without: {output.command_line('runs watch', run.id)}"
+            raise ConfigurationError(f"{tracker.name} cannot be opened: {error}.", remedy=remedy) from error
     log = RunLog(tracker, run)
     try:
         yield log

@@ -119,7 +119,7 @@ def _show(run: RunHandle, log: RunLog | None, *, page: bool) -> RunRecord:
             output.print_json(event)
             # Work in flight is still booked after a pause, so the last event of a paused run may be of any kind.
             if event.seq >= last_event and (paused or event.kind == EventKind.RUN_PAUSED):
-                if _is_paused(run):
+                if retry_unavailable(run.refresh).stays_paused:
                     break
                 paused = False
         return retry_unavailable(run.refresh)
@@ -165,7 +165,7 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
     record = run.refresh()
     last_seen = record.last_event
     view.show_progress(record)
-    if record.state is RunState.PAUSED:
+    if record.stays_paused:
         _log_history(run, log, last_seen)
         return record
     shown_at = time.monotonic()
@@ -174,7 +174,7 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
             log.add(event)
         if event.seq <= last_seen:
             continue
-        if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
+        if event.kind == EventKind.RUN_PAUSED and retry_unavailable(run.refresh).stays_paused:
             break
         view.show_event(event)
         if time.monotonic() - shown_at >= view.refresh_s:
@@ -194,11 +194,6 @@ def _log_history(run: RunHandle, log: RunLog | None, last: int) -> None:
         log.add(event)
         if event.seq >= last:
             break
-
-
-def _is_paused(run: RunHandle) -> bool:
-    """Return True if the run is still paused: a late pause event, or a campaign's pause between slices, may be over."""
-    return retry_unavailable(run.refresh).state is RunState.PAUSED
 
 
 def _print_outcome(record: RunRecord) -> None:

@@ -96,7 +96,7 @@ class AsyncRunHandle:
                 yield event
             elif until_paused:  # a pause on a full disk has no event
                 with suppress(UnavailableError):
-                    if (await self.refresh()).state is RunState.PAUSED:
+                    if (await self.refresh()).stays_paused:
                         return
 
     async def wait(self) -> RunRecord:
@@ -104,8 +104,7 @@ class AsyncRunHandle:
         record = await self.refresh()
         if record.state in {RunState.CREATED, RunState.RUNNING}:
             async for event in self.watch(after=record.last_event, until_paused=True):
-                # A pause may be over already, as between two slices of a campaign.
-                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).state is RunState.PAUSED:
+                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).stays_paused:
                     break
         return await self.refresh()
 

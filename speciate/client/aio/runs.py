@@ -30,8 +30,6 @@ from speciate.schema.runs import RunOrder, RunRecord
 
 
 class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
-    """Runs."""
-
     async def create(
         self,
         problem: str | UUID,

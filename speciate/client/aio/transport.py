@@ -30,7 +30,6 @@ class AsyncRestTransport:
         self._http = httpx.AsyncClient(**connection.options(), transport=transport)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def send(self, call: ApiCall[T]) -> T:

@@ -12,7 +12,6 @@ _LONGEST_S = 3600
 
 
 def evaluate(program_path):
-    """Return the metrics of a program."""
     result = evaluate_program(Path(program_path).read_text(encoding="utf-8"))
     return {**(result["rewards"] or {}), "combined_score": result["score"]}
 

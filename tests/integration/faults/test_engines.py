@@ -110,9 +110,9 @@ def sessions(service: Service, run_id: UUID) -> list[tuple[object, ...]]:
 def test_a_baseline_spends_its_budget_and_no_more(service: Service, tmp_path: Path, engine: str) -> None:
     with model() as policy:
         run_id = begin(service, policy, engine)
-        runner = start(service, tmp_path, engine, "--run", str(run_id), "--idle", "0")
+        runner = start(service, tmp_path, engine, "--run", str(run_id), "--idle", "0", "--json")
         printed, _ = runner.communicate(timeout=120)
-    assert "finished" in printed.decode()
+    assert json.loads(printed)["outcome"] == "finished"
     service.check_complete(run_id, BUDGET)
     assert sessions(service, run_id) == [("finished", 1, True)]
     assert service.stores.runs.get(run_id).spent.tokens >= 10 * (BUDGET - 1)

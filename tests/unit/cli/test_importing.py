@@ -27,6 +27,7 @@ def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypat
     assert load_problem(tmp_path / "openevolve-line-problem").slug == "openevolve-line"
     checked = json.loads(cli("problems", "check", tmp_path / "openevolve-line-problem", "--json").out)
     assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.4)
+    monkeypatch.setattr("speciate.cli.problems.check.evaluate_seed", lambda *_: pytest.fail("scored"))
     again = cli("problems", "import", "openevolve:line")
     assert (again.code, "--into" in again.err) == (ExitCode.CONFLICT, True)
 

@@ -108,6 +108,7 @@ def test_a_remedy_registers_a_policy_again_with_nothing_else_changed(cli: Cli, s
     "arguments",
     [
         ("policies", "add", "--bundled", "--timeout-s", 600),
+        ("problems", "list", "--bundled", "--limit", 3),
         ("problems", "import", "openevolve:.", "--count", 5),
         ("engines", "run", "gepa", "--version", "1.2"),
     ],
@@ -422,6 +423,8 @@ def test_bundled_policies_that_a_user_archived_are_not_restored(cli: Cli, servic
     archived, *others = [policy.slug for policy in bundled_policies()]
     service.on("GET", f"/v1/policies/{archived}", say(policy_json() | {"archived_at": "2026-11-01T00:00:00Z"}))
     service.on("POST", "/v1/policies", say(policy_json()))
-    assert cli("policies", "add", "--bundled").code == ExitCode.OK
+    outcome = cli("policies", "add", "--bundled")
+    assert outcome.code == ExitCode.OK
+    assert f"speciate policies restore {archived}" in outcome.err
     added = [request.body["definition"]["slug"] for request in service.requests if request.method == "POST"]
     assert added == others

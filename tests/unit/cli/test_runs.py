@@ -21,6 +21,7 @@ from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
 from speciate.cli.runs.watch import policy_warnings, status_line
 from speciate.domain.budget import Budget
+from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.guidance import Guidance
@@ -218,6 +219,11 @@ def test_invalid_run_is_rejected(cli: Cli, service: FakeService, args: list[str]
     assert outcome.code == ExitCode.INVALID
     assert named in outcome.err
     assert service.requests == []
+
+
+def test_a_name_too_long_for_a_folder_is_not_found(cli: Cli, service: FakeService) -> None:
+    assert cli("run", "x" * 300, "--policy", "m", "--budget", 1).code == ExitCode.NOT_FOUND
+    assert service.requests
 
 
 def test_ensemble_run_shows_each_member(cli: Cli, service: FakeService) -> None:
@@ -546,8 +552,11 @@ def test_watch_as_json_continues_after_a_past_pause(cli: Cli, service: FakeServi
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_watch_continues_if_the_run_has_resumed(cli: Cli, service: FakeService, options: list[str]) -> None:
-    before = [say(run_json())] * (2 if options else 3)
+@pytest.mark.parametrize("first", [{}, {"state": "paused", "reason": WAITS_FOR_GRANT}])
+def test_watch_continues_if_the_run_has_resumed_or_its_campaign_will_go_on(
+    cli: Cli, service: FakeService, first: dict[str, Any], options: list[str]
+) -> None:
+    before = [say(run_json(**first))] * (2 if options else 3)
     service.on("GET", f"/v1/runs/{RUN}", *before, say(run_json(**DONE)))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
@@ -705,6 +714,9 @@ def test_export_to_a_file_is_atomic(cli: Cli, service: FakeService, tmp_path: Pa
     assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == ExitCode.OK
     assert len((tmp_path / "x").read_text().splitlines()) == 2
     assert json.loads(cli("runs", "export", RUN).out)["number"] == 1
+    asked = len(service.asked(f"/v1/runs/{RUN}/export"))
+    assert cli("runs", "export", RUN, "--out", tmp_path).code == ExitCode.CONFLICT
+    assert len(service.asked(f"/v1/runs/{RUN}/export")) == asked
     assert cli("runs", "export", RUN, "--out", tmp_path / "no" / "x").code == ExitCode.CONFLICT
 
 

@@ -216,3 +216,17 @@ def test_a_tracker_keeps_metrics_and_program_on_this_machine(
     expected = {"best/x": 9.0, "best/y": 4.0, "reached/half": 1.0, "tokens": 57, "dollars": 0.25}
     assert {key: logged[key] for key in expected} == expected
     assert logged["programs"] == [PROGRAM]
+
+
+def test_a_tracker_that_cannot_be_opened_names_the_run_that_goes_on(
+    cli: Cli, watched: FakeService, wandb: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("not logged in")
+
+    monkeypatch.setattr(wandb, "init", init)
+    outcome = cli("run", "packing", "-p", "m", "-b", 5, "--watch", "--log", "wandb")
+    assert outcome.code == ExitCode.CONFIGURATION
+    assert "not logged in" in outcome.err
+    assert f"speciate runs watch {RUN}" in outcome.err
+    assert watched.requests

@@ -283,9 +283,9 @@ def test_a_candidate_that_fails_because_of_the_stop_is_given_back() -> None:
     assert (lease.id, 0) in renewals
 
 
-def test_the_worker_knows_the_leases_that_the_service_ended() -> None:
-    waiting = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=2, problem="sum@1") for _ in range(2)]
-    ended = waiting[1]
+def test_a_candidate_whose_lease_the_service_ended_is_given_up() -> None:
+    waiting = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=1, problem="sum@1") for _ in range(2)]
+    kept, ended = waiting
 
     class Evaluations:
         def acquire(self, **_: Any) -> list[SimpleNamespace]:
@@ -294,21 +294,21 @@ def test_the_worker_knows_the_leases_that_the_service_ended() -> None:
         def renew(self, leases: list[SimpleNamespace], lease_s: float) -> list[SimpleNamespace]:
             return [SimpleNamespace(lease_until=None if each is ended else "soon") for each in leases]
 
-        def submit_all(self, _: object) -> list[SimpleNamespace]:
+        def submit_all(self, bodies: list[dict[str, Any]]) -> list[SimpleNamespace]:
+            submitted.extend(body["lease"] for body in bodies)
             return [SimpleNamespace(status="booked")]
 
-    seen: list[bool] = []
+    submitted: list[str] = []
 
     def evaluate(lease: Any) -> dict[str, float | None]:
         if lease is ended:
             deadline = time.monotonic() + 60
-            while lease.lease not in worker.lost:
+            while not worker.gave_up(lease):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-        seen.append(lease.lease in worker.lost)
+            raise ValueError("interrupted")
         return {"x": 1.0}
 
     worker = EvaluationWorker(SimpleNamespace(evaluations=Evaluations()), evaluate, lease_s=1.0)  # type: ignore[arg-type]
     worker.run_until(most=2)
-    assert seen == [True, False]
-    assert worker.lost == {ended.lease}
+    assert submitted == [str(kept.lease)]

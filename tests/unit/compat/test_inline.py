@@ -381,13 +381,22 @@ def test_a_seed_program_whose_noise_reaches_the_worst_value_may_have_it(tmp_path
     assert problem.worst_seed
 
 
-def test_a_configuration_of_something_else_is_left_out(inline: Inline, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("- a list of a web server\n", "is not a table of settings"),
+        ("server: {port: 80}\n", "has no setting of OpenEvolve that is used"),
+        ("{{ template }}:\n  - [", "is not valid YAML"),
+    ],
+)
+def test_a_configuration_of_something_else_is_left_out(inline: Inline, tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "evaluator.py").write_text(CALLS)
-    (tmp_path / "config.yaml").write_text("- a list of a web server\n")
+    (tmp_path / "config.yaml").write_text(text)
     converted = inline(tmp_path / "program.py", tmp_path / "evaluator.py")
     assert converted.seed == {"score": 3.0}
-    assert "config.yaml is not used: it is no configuration of OpenEvolve" in converted.remarks
+    assert any(f"config.yaml is not used: it {reason}" in remark for remark in converted.remarks)
     assert not any("pass --config" in remark for remark in converted.remarks)
-    with pytest.raises(InvalidInputError, match=r"config\.yaml"):
-        inline(tmp_path / "program.py", tmp_path / "evaluator.py", config=tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("evaluator: {timeout: 0}\n")
+    with pytest.raises(InvalidInputError, match=r"config\.yaml.*timeout"):
+        inline(tmp_path / "program.py", tmp_path / "evaluator.py")

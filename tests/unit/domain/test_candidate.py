@@ -6,12 +6,27 @@ import pytest
 
 from speciate.domain.candidate import Failure, FailureKind
 
+RUST = """error[E0382]: no
+ --> a.rs:3
+error: aborting due to 1 previous error
+
+For more information about this error, try `rustc --explain E0382`.
+rustc: it exited with code 1"""
+
 
 @pytest.mark.parametrize(
     ("detail", "line"),
     [
         ("Traceback:\n  File\nValueError: no", "ValueError: no"),
         ("java.lang.Error: no\n\tat Main.main(Main.java:3)", "java.lang.Error: no"),
+        ("panic: no\n\ngoroutine 1 [running]:\nstrings.Repeat({0x1}, 0x2)\n\t/usr/a.go:3", "panic: no"),
+        ("it was killed by SIGABRT\nterminate called after 'E'\n  what():  no", "what():  no"),
+        ("ERROR: LoadError: no\nStacktrace:\n [1] f()\nin expression starting at /tmp/a.jl:1", "ERROR: LoadError: no"),
+        (RUST, "error[E0382]: no"),
+        ("Main.java:3: error: no\n  int x\n1 error\njavac: it exited with code 1", "Main.java:3: error: no"),
+        ("Fortran runtime error: no\n\nError termination. Backtrace:\n#0  0x7f", "Fortran runtime error: no"),
+        ("main.cs(3,5): error CS1002: no\nmcs: it exited with code 1", "main.cs(3,5): error CS1002: no"),
+        ("Traceback:\n  File\nRuntimeError: it exited with code 1", "RuntimeError: it exited with code 1"),
         ("panic: no\n\ngoroutine 1 [running]:\nmain.main()\n\t/tmp/a.go:3", "panic: no"),
         ("thread 'main' panicked: no\nnote: run with RUST_BACKTRACE=1", "thread 'main' panicked: no"),
         ("Error: no\n    at f (a.js:1)\n\nNode.js v20.1", "Error: no"),

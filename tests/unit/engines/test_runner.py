@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.domain.errors import InvalidInputError, SpeciateError
+from speciate.domain.errors import InvalidInputError, SpeciateError, UnavailableError
 from speciate.engines.check import ToyService, toy_session
 from speciate.engines.installation import Engine, from_command, installed
 from speciate.engines.runner import EngineRunner, Report
@@ -95,3 +96,17 @@ def test_an_engine_that_spoils_its_folder_does_not_end_the_runner(tmp_path: Path
     service, read = Twice("mine", {}), "json.load(open(os.environ['SPECIATE_ENGINE_RUN']))['output']"
     run(service, mine(tmp_path, f"{ASK}\nimport json\noutput = {read}\nos.rmdir(output)\n{change}"), tmp_path)
     assert [outcome for outcome, _ in service.ends] == ["finished", "finished"]
+
+
+def test_time_without_the_service_counts_as_idle(tmp_path: Path) -> None:
+    class Away(OneRun):
+        def acquire(self, **_: object) -> EngineSession | None:
+            raise UnavailableError("away")
+
+    client = SimpleNamespace(engines=Away("mine", {}))
+    runner = EngineRunner(client, {}, tmp_path, idle_s=0.1)  # type: ignore[arg-type]
+    guard = threading.Timer(60, runner.stopping.set)
+    guard.start()
+    runner.run_until_idle()
+    assert guard.is_alive()
+    guard.cancel()

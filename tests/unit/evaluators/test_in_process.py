@@ -137,7 +137,7 @@ def test_a_text_that_looks_like_binary_content_is_scored_as_it_is(sandbox, probl
 
 
 def test_metrics_that_are_no_numbers_are_notes_and_rewards_must_be(sandbox, problem):
-    script = "def evaluate(path):\n    return {'score': 0.5, 'seen': {1, 2}, 'at': 1j}\n"
+    script = "def evaluate(path):\n    return {'score': 0.5, 'seen': {1, 2}, 'at': 1j, 'n': 10**5000}\n"
     evaluation = evaluate(sandbox, problem(evaluator=script), GOOD)
     assert evaluation.rewards == (0.5,)
     assert "1j" in str(evaluation.artifacts)

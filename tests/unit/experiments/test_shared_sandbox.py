@@ -75,3 +75,10 @@ def test_an_error_of_the_sandbox_reaches_the_training(monkeypatch: pytest.Monkey
                 sandbox.evaluate(problem, programs, seeds=[0, 1, 2])
             assert str(raised.value) == "the sandbox does not start. Install bubblewrap."
             assert raised.value.remedy == "Install bubblewrap."
+
+
+def test_a_defect_of_the_sandbox_is_not_taken_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_sandbox, "open_evaluator", Broken)
+    monkeypatch.delattr(Broken, "tier")
+    with served_sandbox() as environment, pytest.raises(EvaluatorUnavailableError, match=r"AttributeError: .*'tier'"):
+        _ = SharedSandbox(*environment.values()).tier
