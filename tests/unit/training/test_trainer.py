@@ -802,3 +802,12 @@ def test_improbable_padding_leaves_the_weights_finite(base, tmp_path, monkeypatc
     arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
     train(*arguments, "--steps", "2", cwd=tmp_path)  # refuses weights that are not finite
     assert max(padded) > 0
+
+
+def test_no_training_is_reported_to_the_makers_of_its_libraries() -> None:
+    asks = (
+        "import speciate.training.trainer as _, huggingface_hub as hub; print(hub.constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    told = subprocess.run([sys.executable, "-c", asks], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout == "True\n"
