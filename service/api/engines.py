@@ -58,8 +58,6 @@ class AcquireRequest(Value):
 
 
 class RenewRequest(Value):
-    """A lease to renew."""
-
     lease_s: float = Field(default=60.0, ge=1, le=_MAX_LEASE_S)
 
 

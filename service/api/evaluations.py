@@ -96,8 +96,6 @@ class ReportedEvaluation(HeldLease):
 
 
 class SubmitRequest(Value):
-    """Results to submit."""
-
     results: tuple[ReportedEvaluation, ...] = Field(min_length=1, max_length=1000)
     """The results; each is booked or refused on its own."""
 
