@@ -284,7 +284,7 @@ def test_a_candidate_that_fails_because_of_the_stop_is_given_back() -> None:
 
 
 def test_a_candidate_whose_lease_the_service_ended_is_given_up() -> None:
-    waiting = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=1, problem="sum@1") for _ in range(2)]
+    waiting = [SimpleNamespace(id=uuid4(), lease=uuid4(), number=2, problem="sum@1") for _ in range(2)]
     kept, ended = waiting
 
     class Evaluations:
