@@ -68,7 +68,7 @@ def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
         )
     folders: dict[str, Path] = {}
     for model in models:
-        before, equals, after = model.partition("=")
+        before, equals, after = ("", "", model) if Path(model).is_dir() else model.partition("=")
         folder = _folder(after if equals else model, data_dir)
         name = before if equals else folder.name
         if not name or name in folders:

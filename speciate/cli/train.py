@@ -102,8 +102,6 @@ def train_command(
         output.print_table(("recipe value", "meaning"), rows)
         return
     require_training()
-    import torch
-
     from speciate.policies.manifest import read_manifest
     from speciate.training.recipe import check_run, diagnose_rewards, train_policy
     from speciate.training.warm_up import warm_up
@@ -112,14 +110,11 @@ def train_command(
         "--base": base,
         "--steps": steps,
         "--set": settings,
-        "--resume": resume or None,
         "--mutator": mutator or None,
         "--diagnose-rewards": diagnose or None,
         "--warm-up": warmed or None,
     }
-    _check_options(task, method, drop_none(**recipe))
-    if gpu and not torch.cuda.is_available():
-        raise ConfigurationError("--gpu: torch finds no CUDA device.", remedy="Leave --gpu out to train on the CPU.")
+    _check_options(task, method, drop_none(**recipe), gpu=gpu)
     config = None
     if method != "base":
         config = build_config(method, task, seed, steps, settings, mutator=mutator, warmed=warmed)
@@ -163,7 +158,9 @@ def _show_diagnosis(diagnosis: RewardDiagnosis) -> None:
     output.print_line(diagnosis.verdict)
 
 
-def _check_options(task: str, method: str, recipe: dict[str, Any]) -> None:
+def _check_options(task: str, method: str, recipe: dict[str, Any], *, gpu: bool) -> None:
+    import torch
+
     from speciate.training.tasks import SANDBOXED
 
     if (":" in task or task in SANDBOXED) and "--base" not in recipe:
@@ -173,6 +170,10 @@ def _check_options(task: str, method: str, recipe: dict[str, Any]) -> None:
             f"{next(iter(recipe))} does not apply to --method base, which has a fixed recipe.",
             remedy="Omit it, or choose an estimator, such as --method vector_max_at_k.",
         )
+    if gpu and "LOCAL_RANK" not in os.environ:  # one process takes one GPU, and transformers would take all
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    if gpu and not torch.cuda.is_available():
+        raise ConfigurationError("--gpu: torch finds no CUDA device.", remedy="Leave --gpu out to train on the CPU.")
 
 
 def _train_base(task: str, seed: int, folder: Path) -> Path:

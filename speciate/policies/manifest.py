@@ -110,6 +110,7 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
 
 def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None) -> Policy:
     longest = manifest.max_tokens * manifest.answers_per_rollout
+    temperature = manifest.config.get("temperature", 1.0)
     what = f"to change answers to task {manifest.task}" if manifest.is_mutator else f"on task {manifest.task}"
     return Policy(
         slug=slug,
@@ -125,7 +126,7 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,
         prompt_style=manifest.prompt_style,
-        sampling=manifest.sampling or Sampling(temperature=1.0, max_tokens=longest, logprobs=True),
+        sampling=manifest.sampling or Sampling(temperature=temperature, max_tokens=longest, logprobs=True),
     )
 
 

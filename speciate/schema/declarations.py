@@ -16,8 +16,6 @@ D = TypeVar("D", bound=Declaration)
 
 
 class DeclarationRecord(Record, Generic[D]):
-    """A declaration with its state."""
-
     id: UUID
     slug: str
     declaration: D
@@ -34,8 +32,6 @@ class TournamentAmendment(Amendment):
 
 
 class TournamentRecord(DeclarationRecord[Tournament]):
-    """A tournament with its progress."""
-
     amendments: tuple[TournamentAmendment, ...]
     """Extensions, oldest first."""
     planned: int
@@ -122,8 +118,6 @@ class CampaignProblem(Record):
 
 
 class CampaignRecord(DeclarationRecord[Campaign]):
-    """A campaign with its progress."""
-
     spent: int
     """Evaluations spent on all problems together."""
     slices: int

@@ -25,7 +25,7 @@ END: Final = "<eos>"
 UNKNOWN: Final = "<unk>"
 
 WIDTH: Final = 96
-CONTEXT: Final = 256
+CONTEXT: Final = 512
 
 AT_ONCE: Final = 32
 """Sequences of one pass on a CPU, so that they stay in its cache: 256 mazes at once take a fifth longer than 8 × 32."""

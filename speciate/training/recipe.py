@@ -58,7 +58,8 @@ def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress:
         present = manifest_in(folder)
         if present is None or present.config != json.loads(json.dumps(asdict(config))) or present.task != task.name:
             raise ConflictError(
-                f"{folder} does not hold this base of task {task.name!r}.", remedy="Choose another --out."
+                f"{folder} does not hold this base of task {task.name!r}.",
+                remedy="Remove it, or choose an --out in another directory.",
             )
         return
     unfinished = folder.with_name(folder.name + ".unfinished")
@@ -183,6 +184,7 @@ def train_policy(
                 raise
             raise explained from error
         if not trainer.is_world_process_zero():
+            trainer.accelerator.wait_for_everyone()  # for the manifest: a launcher ends all if one fails
             return
         history = training_curve(trainer.state.log_history)
         after = trace(trainer.accelerator.unwrap_model(trainer.model), tokenizer, prompts)
@@ -195,6 +197,7 @@ def train_policy(
         update = {"warm_up": origin.warm_up if origin else {}, "probe": probe, "problems": len(problems)}
         write_manifest(folder, manifest.model_copy(update=update))
     shutil.rmtree(folder / CHECKPOINTS)
+    trainer.accelerator.wait_for_everyone()
 
 
 def diagnose_rewards(task: Task, config: TrainConfig, base: Path, *, cpu: bool = True) -> RewardDiagnosis:

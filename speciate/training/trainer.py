@@ -321,7 +321,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                 model, input_ids, attention_mask, logits_to_keep, **options
             )
         ids, mask = (tensor.tensor_split([-logits_to_keep], dim=1) for tensor in (input_ids, attention_mask))
-        return *shared_logps(model, ids[0], mask[0], ids[1], mask[1], self.temperature), None
+        rows = options.get("batch_size") or len(input_ids)
+        split = zip(*(tensor.split(rows) for tensor in (ids[0], mask[0], ids[1], mask[1])), strict=True)
+        parts = [shared_logps(model, p, pm, c, cm, self.temperature) for p, pm, c, cm in split]
+        return *(torch.cat(each) for each in zip(*parts, strict=True)), None
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         inputs = trimmed(inputs)

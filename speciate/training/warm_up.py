@@ -223,6 +223,10 @@ class _Sampler:
 class _Trainer(Trainer):  # type: ignore[misc]  # transformers has no types that mypy can see
     """Trainer that reads the prompts of a problem once; single answers and sets apart, since their lengths differ."""
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        with writing(Path(self.args.output_dir)):
+            super()._save_checkpoint(model, trial)
+
     def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, num_items_in_batch: Any) -> torch.Tensor:
         logps = [
             shared_logps(model, prompts, prompt_mask, answers, mask, 1.0)[0].sum()

@@ -18,8 +18,6 @@ _WEBHOOKS: Final = "/v1/webhooks"
 
 
 class AsyncTokensClient(AsyncResourceClient):
-    """Tokens of the project."""
-
     async def create(
         self, name: str, scope: Scope | str = Scope.READ, *, expires_at: datetime | None = None
     ) -> NewToken:
@@ -61,8 +59,6 @@ class AsyncProjectsClient(AsyncResourceClient):
 
 
 class AsyncWebhooksClient(AsyncResourceClient):
-    """Webhooks of the project."""
-
     async def add(
         self, url: str, events: Sequence[WebhookEvent | str] = SUBSCRIBABLE, *, description: str = ""
     ) -> NewWebhook:

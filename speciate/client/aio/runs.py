@@ -156,8 +156,6 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
 
 
 class AsyncCandidatesClient(AsyncResourceClient):
-    """Candidates by id."""
-
     async def get(self, candidate_id: str | UUID) -> schema.candidates.CandidateDetail:
         """Return a candidate with its texts."""
         return await self._transport.send(get(_candidate(candidate_id), schema.candidates.CandidateDetail))

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from speciate.cli.serve import named_folders
 from speciate.domain.errors import UnavailableError
 from speciate.inference import Engine, GenerationRequest
 from speciate.inference.app import create_app
@@ -276,3 +277,9 @@ def test_a_broken_checkpoint_that_waits_is_reported_to_its_caller_alone(
     with _client({**folders, "broken": broken}, waiting=True) as client:
         assert "model.safetensors" in client.post("/v1/completions", json=ASKED | {"model": "broken"}).text
         _complete(client)
+
+
+def test_a_folder_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "lr=1"
+    folder.mkdir()
+    assert named_folders([str(folder), f"other={folder}"], tmp_path) == {"lr=1": folder, "other": folder}

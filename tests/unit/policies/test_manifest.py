@@ -33,9 +33,15 @@ def test_a_manifest_becomes_a_registration(tmp_path):
     assert policy.checkpoint_digest == weights_digest(tmp_path)
     assert (policy.answers_for(PolicyRole.PROPOSE), policy.answers_for(PolicyRole.MUTATE)) == (3, 1)
     assert (policy.tokens_for(PolicyRole.PROPOSE), policy.tokens_for(PolicyRole.MUTATE)) == (72, 24)
+    assert policy.sampling.temperature == 1.0
     before = policy.digest
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     assert policy_of(tmp_path, "mine", base_url="http://127.0.0.1:8008/v1").digest != before
+
+
+def test_a_policy_is_asked_at_the_temperature_of_its_training(tmp_path):
+    write_manifest(checkpoint(tmp_path), MANIFEST.model_copy(update={"config": {"temperature": 0.7}}))
+    assert policy_of(tmp_path, "mine", base_url="http://127.0.0.1:8008/v1").sampling.temperature == 0.7
 
 
 @pytest.mark.parametrize(

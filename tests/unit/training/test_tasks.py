@@ -14,6 +14,7 @@ from experiments.learning.plan import solvable
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import ProblemKind
+from speciate.prompts.codecs import CODECS
 from speciate.prompts.mutation import build_prompt
 from speciate.training.tasks import GENERATED, Split, open_task, problems_of, scores_of
 
@@ -31,6 +32,14 @@ def test_a_problem_is_reproducible_and_in_one_split_only(task):
     train = {content(p) for p in task.problems(Split.TRAIN, 30)}
     assert not train & {content(p) for p in test}
     assert len({p.slug for p in test}) == 6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_prompt_and_the_longest_set_fit_into_the_context_of_a_base(task):
+    models = pytest.importorskip("speciate.training.models", reason="needs the extra 'train'")
+    for problem in task.problems(Split.TRAIN, 20):
+        prompt = CODECS[task.codec].prompt(problem, answers=task.answers).split()
+        assert len(prompt) + task.answers * (task.max_tokens + 1) <= models.CONTEXT
 
 
 @pytest.mark.parametrize("task", TASKS)

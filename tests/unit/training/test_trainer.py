@@ -811,3 +811,51 @@ def test_no_training_is_reported_to_the_makers_of_its_libraries() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     told = subprocess.run([sys.executable, "-c", asks], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout == "True\n"
+
+
+def test_every_pass_has_at_most_a_micro_batch(base, tmp_path, monkeypatch):
+    from speciate.training import trainer
+
+    sizes, whole = set(), trainer.shared_logps
+
+    def noted(model, prompts, *rest):
+        sizes.add(len(prompts))
+        return whole(model, prompts, *rest)
+
+    monkeypatch.setattr(trainer, "shared_logps", noted)
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    train(*arguments, "--set", "micro_batch=8", "--set", "kl=1e-3", "--steps", "1", cwd=tmp_path)
+    assert sizes == {8}
+
+
+def test_other_processes_wait_for_the_manifest(base, tmp_path, monkeypatch):
+    import accelerate
+
+    from speciate.training.trainer import VectorTrainer
+
+    waits = []
+    monkeypatch.setattr(VectorTrainer, "is_world_process_zero", lambda _: False)
+    monkeypatch.setattr(
+        accelerate.Accelerator, "wait_for_everyone", lambda _: waits.append((tmp_path / TRAINED).exists())
+    )
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    train(*arguments, "--steps", "1", cwd=tmp_path, check=False)
+    assert waits[-1:] == [True]
+
+
+TRAINED = "policy/checkpoints/checkpoint-1"
+
+
+def test_one_process_takes_one_gpu(base, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    assert "no CUDA device" in train(*arguments, "--gpu", cwd=tmp_path, check=False).output
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_a_base_in_the_way_is_removed_or_avoided(tmp_path):
+    (tmp_path / "programs-base-0").mkdir()
+    (tmp_path / "programs-base-0" / "other.txt").write_text("")
+    done = train("--task", "programs", "--method", "vpo", "--out", "a", *SMALL, cwd=tmp_path, check=False)
+    assert "choose an --out in another directory" in str(done.exception) + done.output

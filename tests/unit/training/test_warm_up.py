@@ -161,6 +161,22 @@ def test_a_warm_up_that_could_not_be_written_is_resumed_without_an_update(base, 
     assert read_manifest(folder).steps == 2
 
 
+def test_a_full_disk_ends_a_warm_up_which_then_continues(base, tmp_path, monkeypatch):
+    folder = tmp_path / "warm"
+    config = replace(CONFIG, warm_up=replace(WARM, steps=2, every=2))
+    monkeypatch.setattr(module._Sampler, "measure", lambda *_: {"readable": 0.95})
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(module.Trainer, "_save_checkpoint", fail)
+        with pytest.raises(ConflictError, match=r"No space left.*--resume"):
+            warm_up(TASK, config, base, folder)
+    warm_up(TASK, config, base, folder, resume=True)
+    assert (folder / "model.safetensors").is_file()
+
+
 def test_a_missed_gate_is_an_error_and_more_steps_continue(base, tmp_path):
     folder = tmp_path / "warm"
     few = replace(CONFIG, bfloat16=True, warm_up=replace(WARM, steps=2, every=2))
