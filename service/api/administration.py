@@ -24,8 +24,6 @@ TokenId = Annotated[UUID, Path(description="Id of the token. A malformed id give
 
 
 class TokenRequest(Value):
-    """A token to create."""
-
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=ONE_LINE)]
     """Owner or purpose of the token."""
     scope: Scope = Scope.READ
@@ -35,8 +33,6 @@ class TokenRequest(Value):
 
 
 class ProjectRequest(Value):
-    """A project to create."""
-
     slug: Slug
     """Name of the project. It can never be used again."""
     title: Annotated[str, Field(max_length=200)] = ""

@@ -50,7 +50,7 @@ _LIMITED: Final = re.compile(
     re.IGNORECASE,
 )
 _LOGGED_OUT: Final = re.compile(
-    r"\b(?:log|logged|sign) ?in\b|authenticat|unauthorized|api.?key|credentials", re.IGNORECASE
+    r"\b(?:log|logged|sign) ?in\b|authenticat|unauthorized|api.?key|(?<!cached )credentials", re.IGNORECASE
 )
 _VERSIONED: Final = frozenset(
     {"aider", "amp", "claude", "codex", "cursor-agent", "gemini", "goose", "opencode", "qwen"}
@@ -131,7 +131,7 @@ class CommandPolicy:
         if failed is not None:
             raise failed
         answers = (future.result() for future in futures)
-        return [joined([next(answers) for _ in each]) for each in split]
+        return [joined([next(answers) for _ in each], self._policy.price) for each in split]
 
     def _charge(self, answer: Future[SampleResult]) -> Charge:
         error = answer.exception()
@@ -206,7 +206,7 @@ class CommandPolicy:
     def _read(self, request: SampleRequest, process: CommandResult, changed: str | None) -> SampleResult:
         process = replace(process, output=self._without_keys(process.output), errors=self._without_keys(process.errors))
         output = read_output(process.output)
-        result = self._measured(request, output)
+        result = self._measured(request, output, process.exceeded)
         failure, printed = _failure(process, output), output.text.strip()
         is_notice = changed is None and output.plain and len(printed) < _MOST_NOTICE and not _ANSWERED.search(printed)
         said = printable(bounded(failure or (printed if is_notice else ""), _MOST_MESSAGE)).replace("\n", " ")
@@ -228,11 +228,12 @@ class CommandPolicy:
             completion = replace(completion, text=f"{said}\n{advice}", finish_reason=REFUSED)
         return replace(result, completions=(completion,))
 
-    def _measured(self, request: SampleRequest, output: AgentOutput) -> SampleResult:
+    def _measured(self, request: SampleRequest, output: AgentOutput, exceeded: str = "") -> SampleResult:
         """Return the output with its tokens, or a bound; those beyond the ceiling are reserved if the budget allows."""
         ceiling, reported = self.token_ceiling(request), output.prompt is not None
         prompt = output.prompt if output.prompt is not None else prompt_tokens(request.prompt)
-        completion = output.completion if output.completion is not None else token_bound(output.text)
+        bound = ceiling if exceeded and not reported else token_bound(output.text)
+        completion = output.completion if output.completion is not None else bound
         excess = prompt + completion - ceiling
         if excess > 0 and not (reported and request.reserve(excess)):
             prompt = min(prompt, ceiling)

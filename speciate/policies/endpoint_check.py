@@ -36,13 +36,13 @@ class EndpointCheck:
 
     def run(self) -> WeightsIdentity:
         """Return the identity of the served model; load the policy's adapter if its path is known."""
-        status, _ = self._endpoint.query("GET", "/health", None)
-        if status >= 500:  # hosted endpoints have no such route
+        cards = self._cards()
+        # LiteLLM's route would ask all of its models.
+        if any(c.max_model_len for c in cards) and (status := self._endpoint.query("GET", "/health", None)[0]) >= 500:
             raise TransientError(
                 f"it is unhealthy: GET /health answers {status}",
                 remedy="See the endpoint's log, or wait until it is ready.",
             )
-        cards = self._cards()
         card = self._find(cards)
         if card is None and self._options.adapter_path is not None:
             load_adapter(self._model, self._options.adapter_path, cards, self._endpoint.query)

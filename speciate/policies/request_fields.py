@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
+from speciate.domain.policy import Price
 from speciate.domain.rollout import REFUSED
 from speciate.domain.values import Value, merged
 from speciate.ports.policy import SampleRequest, SampleResult
@@ -81,19 +82,19 @@ def one_each(request: SampleRequest) -> list[SampleRequest]:
     return [replace(request, n=1, seed=seed_of(request.seed, index)) for index in range(request.n)]
 
 
-def joined(results: Sequence[SampleResult]) -> SampleResult:
+def joined(results: Sequence[SampleResult], price: Price | None = None) -> SampleResult:
     """Return results of ``one_each`` as one; refusals are one answer, or none if another request was answered."""
     completions = [completion for result in results for completion in result.completions]
     answered = [completion for completion in completions if completion.finish_reason != REFUSED]
     billed = sum(completion.tokens for completion in completions if completion.finish_reason == REFUSED)
     first, *rest = answered or completions[:1]
-    costs = [result.cost for result in results if result.cost is not None]
+    reported = any(result.cost is not None for result in results)
     return SampleResult(
         completions=(replace(first, tokens=billed + (first.tokens if answered else 0)), *rest),
         prompt_tokens=sum(result.prompt_tokens for result in results),
         latency_s=max(result.latency_s for result in results),
         estimated_tokens=sum(result.estimated_tokens for result in results),
-        cost=sum(costs) if costs else None,
+        cost=sum(result.charge(price).cost for result in results) if reported else None,
     )
 
 

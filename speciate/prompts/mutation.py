@@ -196,7 +196,7 @@ def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
             return less
         content = less
     if writer.parent is not None:
-        chars = _cut(writer.parent.program, over)
+        chars = _cut(blocks_text(writer.problem, writer.parent.program), over)
         content = replace(content, parent=individual_text(writer.problem, writer.parent, chars))
         over = writer.tokens(content) - most
     if over > 0:

@@ -221,7 +221,8 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
     several = policy.answers_per_rollout > 1
     if policy.codec is not None:
         return [*codec_of(policy.codec).read(text, answers=policy.answers_per_rollout)]
-    is_text = problem.kind is ProblemKind.DATA or (not problem.is_python and delimited_texts(text))
+    is_json = problem.language is not None and "json" in problem.language.labels  # the program, not an envelope
+    is_text = problem.kind is ProblemKind.DATA or is_json or (not problem.is_python and delimited_texts(text))
     if not is_text and (blocks := unwrapped(text, problem, several=several)) is not None:
         if not blocks:
             return [_no_answer(problem, "the answer is JSON without a program in it")]

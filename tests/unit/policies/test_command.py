@@ -182,6 +182,22 @@ def test_what_an_agent_leaves_behind_costs_only_its_answer(
     assert ("wrote files" in result.completions[0].text) == ("200" in script)
 
 
+def test_a_killed_program_costs_what_was_reserved(tmp_path: Path) -> None:
+    price = Price(input=1, output=10)
+    agent = client("import time; time.sleep(60)", timeout_s=0.5, price=price)
+    (result,) = agent.sample([request()])
+    assert result.tokens == result.estimated_tokens == agent.token_ceiling(request())
+    assert result.charge(price).cost > 0
+    first = f"import os, time; os.mkdir({str(tmp_path / 'first')!r}); print({json.dumps(CLAUDE)!r})"
+    script = f"try:\n    {first}\nexcept FileExistsError:\n    time.sleep(60)"
+    assert answered(script, request(n=2), timeout_s=2.0, price=price).cost > 0.25  # type: ignore[operator]
+
+
+def test_cached_credentials_are_no_request_to_log_in() -> None:
+    result = answered("import sys; sys.exit('Loaded cached credentials. Reached max turns')")
+    assert result.completions[0].finish_reason == REFUSED
+
+
 def test_an_edit_before_the_time_limit_counts() -> None:
     script = "import time; open('candidate.py', 'w').write('def solve(x):\\n    return 5\\n'); time.sleep(60)"
     assert program_of(answered(script, timeout_s=2.0), toy_problem()) == "def solve(x):\n    return 5\n"
@@ -261,9 +277,10 @@ def test_what_stopped_claude_is_said_and_zeros_are_no_estimate(failed: dict[str,
         ("\n".join(map(json.dumps, CODEX)), None),
         ("a warning\n" + "\n".join(map(json.dumps, CODEX)) + '\n{"type": "item.comp', None),
         (json.dumps(GEMINI, indent=2), None),
+        ("Loaded cached credentials.\n" + json.dumps(GEMINI, indent=2), None),
         ("\n".join(map(json.dumps, OPENCODE)), 0.25),
     ],
-    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini", "opencode"],
+    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini", "gemini-noted", "opencode"],
 )
 def test_usage_and_cost_are_read_from_json(printed: str, cost: float | None) -> None:
     result = answered(f"print({printed!r})")

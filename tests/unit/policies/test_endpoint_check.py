@@ -148,6 +148,8 @@ def test_a_mismatch_names_what_the_endpoint_offers(
 
 def test_an_unhealthy_endpoint_and_one_without_a_model_list(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.routes["/health"] = lambda _: (503, {}, b"")
+    connect().identify()  # perhaps a proxy, whose route asks all of its models
+    endpoint.models = (card(max_model_len=4096),)
     with pytest.raises(PolicyUnavailableError, match="GET /health answers 503"):
         connect().identify()
     endpoint.routes["/health"] = lambda _: (200, {}, b"")

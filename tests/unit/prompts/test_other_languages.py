@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from speciate.domain.language import Language
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.policies.mutators.answers import shown
@@ -31,6 +32,16 @@ def problem():
 
 
 POLICY = Policy(slug="p", kind="scripted")
+
+
+@pytest.mark.parametrize("inner", ['{"steps": 2}', '{"rule": "nearest first", "steps": 2}'])
+def test_a_program_in_json_is_no_envelope_of_one(problem, inner):
+    seed = '{"steps": 1}\n'
+    language = {"name": "JSON", "file": "candidate.json"}
+    parameters = problem.model_copy(update={"language": Language.model_validate(language), "seed_program": seed})
+    for text in (f"Wider.\n```json\n{inner}\n```", f"```json\n{inner}\n```"):
+        (answer,) = parse_completion(text, problem=parameters, policy=POLICY, parent=seed)
+        assert (answer.program.strip(), answer.failure) == (inner, None)
 
 
 def test_a_quoted_line_after_the_program_is_not_the_answer(problem):

@@ -114,6 +114,14 @@ def test_finally_the_middle_of_program_and_description_is_cut(shorten: Shorten) 
     assert user.rstrip().endswith("Answer in the form given above.")
 
 
+def test_the_block_is_cut_before_the_description_whatever_is_fixed(shorten: Shorten) -> None:
+    program = "# fixed\n" * 600 + "# EVOLVE-BLOCK-START\n" + "x = 1\n" * 500 + "# EVOLVE-BLOCK-END\n"
+    parent = Individual(1, program, None, Failure(FailureKind.CRASHED, "raised"))
+    user = shorten(7500, parents=(parent,), seed_program=program)
+    assert "characters cut" in user
+    assert user.count("The task.") == 60
+
+
 def test_any_prompt_fits(shorten: Shorten, problem: Callable[..., Problem], policy: Callable[..., Policy]) -> None:
     """Parts that cannot be dropped are cut."""
     many = problem(

@@ -160,7 +160,7 @@ def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: P
 
 def test_what_a_killed_attempt_left_is_removed(tmp_path: Path) -> None:
     step = task()
-    left, other = (tmp_path / f"learned/.writing-{step.slug}-{end}" for end in ("abcdefgh", "bbbbbbbbbbbb-abcdefgh"))
+    left, other = (tmp_path / f".writing-{step.slug}-{end}" for end in ("abcdefgh", "bbbbbbbbbbbb-abcdefgh"))
     for folder in (left, other):
         folder.mkdir(parents=True)
     TorchLearner(tmp_path).step(step)

@@ -162,9 +162,9 @@ def test_a_warm_up_that_could_not_be_written_is_resumed_without_an_update(base, 
 
 
 def test_a_full_disk_ends_a_warm_up_which_then_continues(base, tmp_path, monkeypatch):
-    folder = tmp_path / "warm"
+    folder, measures = tmp_path / "warm", iter([0.0, 0.0, 0.95])
     config = replace(CONFIG, warm_up=replace(WARM, steps=2, every=2))
-    monkeypatch.setattr(module._Sampler, "measure", lambda *_: {"readable": 0.95})
+    monkeypatch.setattr(module._Sampler, "measure", lambda *_: {"readable": next(measures)})
 
     def fail(*_):
         raise OSError(28, "No space left on device")
