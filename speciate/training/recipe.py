@@ -152,7 +152,7 @@ def train_policy(
     with quiet():
         model, tokenizer = load_model(base)
         check_tokenizer(task, tokenizer, base)
-        processes = PartialState()
+        processes = PartialState(cpu=cpu)
         processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
             write_identity(identity, folder)

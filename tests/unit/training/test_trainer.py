@@ -859,3 +859,13 @@ def test_a_base_in_the_way_is_removed_or_avoided(tmp_path):
     (tmp_path / "programs-base-0" / "other.txt").write_text("")
     done = train("--task", "programs", "--method", "vpo", "--out", "a", *SMALL, cwd=tmp_path, check=False)
     assert "choose an --out in another directory" in str(done.exception) + done.output
+
+
+def test_two_processes_train_one_policy(base, tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "speciate.cli"]
+    arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--out", "policy", *SMALL]
+    done = subprocess.run(
+        [*launch, "train", *arguments, "--steps", "1"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "policy" / "manifest.json").is_file()
