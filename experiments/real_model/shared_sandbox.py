@@ -18,7 +18,7 @@ from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError, SpeciateError
 from speciate.domain.problem import Problem
-from speciate.embedded.placement import make_runtime_dir
+from speciate.embedded.placement import make_private_dir, make_runtime_dir
 from speciate.ports.evaluator import EvaluatorClient
 
 _ADDRESS: Final = "REAL_MODEL_SANDBOX"
@@ -101,7 +101,7 @@ def opened_sandbox() -> Iterator[EvaluatorClient]:
 def served_sandbox() -> Iterator[dict[str, str]]:
     """Serve a sandbox; yield the environment in which :func:`opened_sandbox` finds it."""
     folder = make_runtime_dir()  # where the path of a socket is short enough
-    path = str(folder / "sandbox")
+    path = str(make_private_dir(folder / "own", None) / "sandbox")
     try:
         with closing(open_evaluator()) as sandbox, _Server(path, sandbox) as server:
             Thread(target=server.serve_forever, daemon=True).start()

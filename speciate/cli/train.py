@@ -163,6 +163,8 @@ def _check_options(task: str, method: str, recipe: dict[str, Any], *, gpu: bool)
 
     from speciate.training.tasks import SANDBOXED
 
+    if os.environ.get("WORLD_SIZE", "1") != "1" and "--base" not in recipe:
+        raise InvalidInputError("several processes would write the same base.", remedy="Pass one with --base DIR.")
     if (":" in task or task in SANDBOXED) and "--base" not in recipe:
         raise InvalidInputError(f"task {task!r} requires a language model: pass a local one with --base DIR.")
     if method == "base" and recipe:

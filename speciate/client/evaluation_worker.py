@@ -161,7 +161,7 @@ class EvaluationWorker:
         if not leases:
             return None
         with self._lock:
-            self._held[leases[0].id] = leases[0]
+            self._held[leases[0].lease] = leases[0]
         return leases[0]
 
     def _ended(self, future: Future[None]) -> None:
@@ -173,11 +173,9 @@ class EvaluationWorker:
     def _evaluate(self, candidate: LeasedEvaluation) -> None:
         try:
             result, raised = self._result(candidate)
-            if self.stopping.is_set():  # the function may have been interrupted
+            if self.gave_up(candidate):  # the function may have been interrupted
                 with suppress(UnavailableError):  # its lease lapses, unless it was given back already
                     self.client.evaluations.renew([candidate], lease_s=0)
-                return
-            if self.gave_up(candidate):
                 return
             self._raise_if_broken(candidate, result, raised)
             outcome = self._submit(candidate, result)
@@ -197,7 +195,7 @@ class EvaluationWorker:
         finally:
             self._idle_since = time.monotonic()
             with self._lock:
-                self._held.pop(candidate.id, None)
+                self._held.pop(candidate.lease, None)
             self._free.release()
 
     def _raise_if_broken(

@@ -100,11 +100,13 @@ def settings_in(folder: Path, config: Path | None = None, *, alone: bool = False
     if alone:
         try:
             values = _values_in(read_plain(folder, name))
-            foreign = "" if values.keys() & Settings.model_fields else "has no setting of OpenEvolve that is used"
+            parts = (values.get(each) or {} for each in ("prompt", "llm", "evaluator", "database"))
+            if values.keys() & Settings.model_fields and all(isinstance(each, dict) for each in parts):
+                return _settings_of(folder, name, remarks)
+            foreign = "has no setting of OpenEvolve that is used"
         except UnreadableError as error:
             foreign = str(error)
-        if foreign:
-            return Settings(), [f"{name} {NOT_USED} {foreign}"]
+        return Settings(), [f"{name} {NOT_USED} {foreign}"]
     return _settings_of(folder, name, remarks)
 
 

@@ -62,12 +62,12 @@ _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost", REFUSED_REWARDS
 
 
 _AFTER_THE_ERROR: Final = re.compile(
-    r"(?!  what\(\): )\s|note: |Node\.js v|Calls: |Execution halted|Error termination|#\d|\d+ errors?\b|Stacktrace:"
-    r"|error: aborting due|For more information about|in expression starting"
+    r"(?!  what\(\): )\s|note: |Node\.js v|Calls: |Execution halted|Error termination|#\d|\d+ errors?\b|\}|CallStack"
+    r"|error: aborting due|For more information about|in expression starting|(?i:stack ?trace)|Require stack:|- /"
     r"|[a-z./]\S*: it (?:exited with code|was killed by) \S+$"
 )
-_GO_ROUTINES: Final = re.compile(r"\n+goroutine \d+ \[")
 """Lines that programs of other languages print after the error."""
+_GO_ROUTINES: Final = re.compile(r"\n+(?:goroutine \d+ |runtime stack:|\[signal SIG)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ def read_output(printed: str) -> AgentOutput:
 
 def _events(printed: str) -> list[dict[str, Any]]:
     """Return the objects of an output in JSON: one, an array, or one on each line beside lines of another form."""
-    start = 0 if printed.lstrip().startswith(("{", "[")) else printed.find("\n{") + 1  # after other lines
-    if (values := read_json(printed[start:])) is None:
+    start = 0 if printed.lstrip().startswith("{") else printed.find("\n{") + 1  # after other lines
+    if (values := read_json(printed) or read_json(printed[start:])) is None:
         values = [read_json(line) for line in printed.splitlines() if line.startswith("{")]
     return [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, dict)]
 

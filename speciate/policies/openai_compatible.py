@@ -108,7 +108,7 @@ class OpenAICompatible(AbstractContextManager["OpenAICompatible"]):
         if self._options.single:
             split = [one_each(request) for request in requests]
             answers = iter(self._sample([one for each in split for one in each], call))
-            return [joined([next(answers) for _ in each]) for each in split]
+            return [joined([next(answers) for _ in each], self._policy.price) for each in split]
         return self._sample(requests, call)
 
     def _sample(self, requests: Sequence[SampleRequest], call: _SampleCall) -> list[SampleResult]:

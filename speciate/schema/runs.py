@@ -206,7 +206,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
 
     @property
     def stays_paused(self) -> bool:
-        """True if it is paused until somebody resumes it: a campaign itself ends the pauses between its slices."""
+        """True if it is paused for another reason than to wait for its campaign, which may be paused itself."""
         return self.state is RunState.PAUSED and not waits_for_grant(self.reason)
 
     @property

@@ -76,10 +76,7 @@ def keep_checkpoint(
     draft: Path | None = None
     try:
         learned.mkdir(mode=0o755, parents=True, exist_ok=True)
-        prefix = f".writing-{task.slug}-"
-        for left in learned.glob(prefix + "?" * 8):  # of an attempt that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        draft = Path(tempfile.mkdtemp(prefix=prefix, dir=learned))
+        draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=learned))
         draft.chmod(0o755)
         save_model(weights.model, weights.tokenizer, draft)
         torch.save(optimizer, draft / OPTIMIZER)

@@ -71,7 +71,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         cpu: bool,
         callbacks: list[TrainerCallback],
     ) -> None:
-        processes = int(PartialState().num_processes)
+        processes = int(PartialState(cpu=cpu).num_processes)
         self._generates = not config.use_vllm and Generator.supports(model)
         args = trl_arguments(
             config,

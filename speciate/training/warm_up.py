@@ -77,7 +77,7 @@ def warm_up(
             remedy = "Remove it, or choose another --out."
             raise ConflictError(f"{folder} holds a warm-up that misses a gate of {chosen.gate:.0%}.", remedy=remedy)
         return
-    if PartialState().num_processes > 1:
+    if PartialState(cpu=cpu).num_processes > 1:
         raise InvalidInputError("--warm-up: expected one process.", remedy=f"Warm up first, then pass --base {folder}.")
     with quiet():
         model, tokenizer = load_model(base)

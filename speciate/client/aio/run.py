@@ -100,9 +100,9 @@ class AsyncRunHandle:
                         return
 
     async def wait(self) -> RunRecord:
-        """Wait until the run has ended or is paused, and return it."""
+        """Wait until the run has ended or is paused, other than for its campaign's next slice, and return it."""
         record = await self.refresh()
-        if record.state in {RunState.CREATED, RunState.RUNNING}:
+        if not (record.state.ended or record.stays_paused):
             async for event in self.watch(after=record.last_event, until_paused=True):
                 if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).stays_paused:
                     break

@@ -386,6 +386,7 @@ def test_a_seed_program_whose_noise_reaches_the_worst_value_may_have_it(tmp_path
     [
         ("- a list of a web server\n", "is not a table of settings"),
         ("server: {port: 80}\n", "has no setting of OpenEvolve that is used"),
+        ("database: sqlite:///x.db\n", "has no setting of OpenEvolve that is used"),
         ("{{ template }}:\n  - [", "is not valid YAML"),
     ],
 )

@@ -278,9 +278,10 @@ def test_what_stopped_claude_is_said_and_zeros_are_no_estimate(failed: dict[str,
         ("a warning\n" + "\n".join(map(json.dumps, CODEX)) + '\n{"type": "item.comp', None),
         (json.dumps(GEMINI, indent=2), None),
         ("Loaded cached credentials.\n" + json.dumps(GEMINI, indent=2), None),
+        ("[dotenv] injecting env\n" + json.dumps(GEMINI, indent=2), None),
         ("\n".join(map(json.dumps, OPENCODE)), 0.25),
     ],
-    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini", "gemini-noted", "opencode"],
+    ids=["claude", "claude-verbose", "codex", "codex-partial", "gemini", "gemini-noted", "bracketed", "opencode"],
 )
 def test_usage_and_cost_are_read_from_json(printed: str, cost: float | None) -> None:
     result = answered(f"print({printed!r})")

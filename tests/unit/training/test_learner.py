@@ -158,15 +158,6 @@ def test_a_late_attempt_of_an_older_step_leaves_the_newest_optimizer(tmp_path: P
     assert (tmp_path / taken[2].model / OPTIMIZER).is_file()
 
 
-def test_what_a_killed_attempt_left_is_removed(tmp_path: Path) -> None:
-    step = task()
-    left, other = (tmp_path / f".writing-{step.slug}-{end}" for end in ("abcdefgh", "bbbbbbbbbbbb-abcdefgh"))
-    for folder in (left, other):
-        folder.mkdir(parents=True)
-    TorchLearner(tmp_path).step(step)
-    assert (left.exists(), other.exists()) == (False, True)
-
-
 def test_the_optimizer_of_a_run_that_began_with_a_version_stays(tmp_path: Path) -> None:
     first = task()
     taken = TorchLearner(tmp_path).step(replace(first, slug=learned_slug(first.slug, "b" * 32)))

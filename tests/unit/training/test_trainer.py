@@ -869,3 +869,9 @@ def test_two_processes_train_one_policy(base, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "policy" / "manifest.json").is_file()
+
+
+def test_several_processes_need_a_base(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = train("--task", "programs", "--method", "vpo", "--out", "a", *SMALL, cwd=tmp_path, check=False)
+    assert "several processes would write the same base" in str(done.exception) + done.output
