@@ -87,8 +87,6 @@ class ProblemSetSubmission(Value):
 
 
 class PolicySubmission(Value):
-    """A policy to register."""
-
     definition: Policy
     api_key: ApiKey | None = Field(default=None, json_schema_extra={"writeOnly": True})
     """API key of its endpoint. Stored encrypted and never returned. A new key for the same definition replaces the old
@@ -120,8 +118,6 @@ V = TypeVar("V", bound=Value)
 
 
 class RunSubmission(RunSpec, Labels, SeedRequest, Digested):
-    """A run to start."""
-
     omitted_at_default = RunSpec.omitted_at_default | {"estimate"}
 
     problem: Name

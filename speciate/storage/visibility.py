@@ -1,6 +1,7 @@
 """Build the SQL of archiving and deleting, which runs, problems and policies share."""
 
 from typing import Any, Final
+from uuid import UUID
 
 import sqlalchemy as sa
 
@@ -32,3 +33,7 @@ def changed_columns(table: sa.Table, change: VisibilityChange) -> dict[str, Any]
             return {"deleted_at": sa.func.coalesce(deleted, now)}
         case VisibilityChange.RESTORE:
             return {"archived_at": sa.case((deleted.is_not(None), archived)), "deleted_at": None}
+
+
+def change_visibility(connection: sa.Connection, table: sa.Table, row_id: UUID, change: VisibilityChange) -> None:
+    connection.execute(sa.update(table).where(table.c.id == row_id).values(changed_columns(table, change)))

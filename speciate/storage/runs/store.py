@@ -33,7 +33,7 @@ from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.records import ALL_RUNS, GET_RUN, WORK_IN_FLIGHT, RunFilter, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.tables.runs import runs
-from speciate.storage.visibility import changed_columns
+from speciate.storage.visibility import change_visibility
 from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
@@ -162,7 +162,7 @@ class PostgresRunStore(ScopedStore):
             elif change is VisibilityChange.RESTORE and row.deleted_at is not None:
                 policy_ids = {row.policy_id, row.mutator_id, *row.member_ids}
                 _require_usable(connection, row.problem_id, policy_ids, archived=True)
-            connection.execute(sa.update(runs).where(runs.c.id == run_id).values(changed_columns(runs, change)))
+            change_visibility(connection, runs, run_id, change)
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 
     def get(self, run_id: UUID) -> RunRecord:
