@@ -252,7 +252,7 @@ class _Tools:
             return _result(await handle.proposal(number, wait_s=wait_s))
 
     async def candidates(self, run: Run, which: Literal["front", "elites", "newest", "failed"] = "front") -> Json:
-        """List 50 candidates without their programs: the Pareto front, best first, or others, newest first."""
+        """List at most 50 candidates without their programs: the Pareto front, best first, or others, newest first."""
         async with self._run(run) as handle:
             front = (await handle.front())[:_LISTED] if which == "front" else ()
             problem, hidden = await self._problem(handle), await self._hidden(handle)

@@ -222,7 +222,7 @@ def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
         try:
             tracker.adapter.init(tracker.project or record.problem, name, config)
         except Exception as error:
-            remedy = f"The run goes on. Watch it without: {output.command_line('runs watch', run.id)}"
+            remedy = f"The run goes on. Watch it without the tracker: {output.command_line('runs watch', run.id)}"
             raise ConfigurationError(f"{tracker.name} cannot be opened: {error}.", remedy=remedy) from error
     log = RunLog(tracker, run)
     try:
