@@ -21,7 +21,7 @@ _LINE_WIDTH: Final = 110
 
 
 def write(texts: Mapping[str, str], folder: Path, *, remedy: str = "Name a new directory.") -> list[Path]:
-    """Write files into a new or empty folder, else raise ``ConflictError``; return their paths. No files: only check."""
+    """Write files in a new or empty folder, else raise ``ConflictError``; return their paths. No files: only check."""
     try:
         if folder.exists() and any(folder.iterdir()):
             raise ConflictError(f"{folder} is not empty.", remedy=remedy)
